@@ -1,0 +1,202 @@
+"""Attention mixers of a transformer layer: each knows its parameters and what it caches per token.
+
+Parameter formulas follow the layer definitions of the public implementations
+(https://github.com/huggingface/transformers/tree/main/src/transformers/models); the catalog test recomputes every
+bundled model with them.
+"""
+
+from typing import Annotated, Literal, NamedTuple
+
+from pydantic import Field, PositiveInt
+
+from app.domain.value import Value
+
+Count = Annotated[int, Field(ge=0)]
+
+
+class LayerCache(NamedTuple):
+    """What one layer keeps per sequence on one tensor-parallel rank, in elements (not bytes)."""
+
+    per_token: float = 0
+    """Key/value elements that every token of the context adds [elements/token]."""
+    per_window_token: float = 0
+    """Key/value elements per token that are dropped once `window_tokens` have passed [elements/token]."""
+    window_tokens: int = 0
+    """Length of the window of `per_window_token` [tokens]."""
+    index_per_token: float = 0
+    """Keys of a sparse-attention indexer [elements/token]."""
+    state: int = 0
+    """Recurrent state, independent of length [elements]."""
+    convolution: int = 0
+    """Convolution state, independent of length [elements]."""
+
+
+class Indexer(Value):
+    """Sparse-attention indexer: small keys of every token that choose which tokens are attended to."""
+
+    num_heads: PositiveInt
+    """Query heads of the indexer."""
+    head_dim: PositiveInt
+    """Width of an index key."""
+    num_selected: PositiveInt | None = None
+    """Tokens, or blocks where `block_tokens` is given, that are selected per query."""
+    block_tokens: PositiveInt | None = None
+    """Selection works on blocks of this many tokens."""
+    pool_tokens: PositiveInt = 1
+    """Index keys are pooled over this many tokens before they are stored."""
+
+
+class Attention(Value):
+    """Multi-head, grouped-query or multi-query attention, optionally with a window."""
+
+    kind: Literal["attention"] = "attention"
+    num_heads: PositiveInt
+    """Query heads."""
+    num_kv_heads: PositiveInt
+    """Key/value heads: equal to `num_heads` for MHA, 1 for MQA, between for GQA."""
+    key_head_dim: PositiveInt
+    """Width of a query or key head."""
+    value_head_dim: PositiveInt
+    """Width of a value head."""
+    window_tokens: PositiveInt | None = None
+    """Tokens that stay visible; None is full attention."""
+    window_kind: Literal["sliding", "chunked"] = "sliding"
+    """A sliding window moves with each token, a chunked one starts anew."""
+    qkv_bias: bool = False
+    """Query, key and value projections have a bias."""
+    output_bias: bool = False
+    """The output projection has a bias."""
+    sinks: bool = False
+    """One learned attention sink per head."""
+    query_gate: bool = False
+    """The query projection also makes a gate of its own width."""
+    output_gate: bool = False
+    """A separate projection gates the output."""
+    head_gate: bool = False
+    """One gate per head."""
+    key_is_value: bool = False
+    """Values reuse the key projection (both are still cached)."""
+    shares_kv: bool = False
+    """The layer reads another layer's cache and has no key/value projections."""
+    num_qk_norm_params: Count = 0
+    """Parameters of the query and key norms."""
+    indexer: Indexer | None = None
+    """Sparse-attention indexer."""
+
+    def num_params(self, hidden_size: int) -> int:
+        """Parameters of the mixer: query, key, value and output projections, biases, gates, norms."""
+        query, output = self.num_heads * self.key_head_dim, self.num_heads * self.value_head_dim
+        key, value = self.num_kv_heads * self.key_head_dim, self.num_kv_heads * self.value_head_dim
+        total = hidden_size * query * (2 if self.query_gate else 1) + output * hidden_size + self.num_qk_norm_params
+        if not self.shares_kv:
+            total += hidden_size * (key + (0 if self.key_is_value else value))
+        if self.qkv_bias:
+            total += query + key + value
+        total += hidden_size * self.output_bias + self.num_heads * self.sinks
+        total += hidden_size * (output * self.output_gate + self.num_heads * self.head_gate)
+        if self.indexer:
+            total += hidden_size * (self.indexer.num_heads + 1) * self.indexer.head_dim + 2 * self.indexer.head_dim
+        return total
+
+    def cache(self, tp: int = 1) -> LayerCache:
+        """Keys and values of this layer on one rank: heads are divided by `tp`, below one head they are replicated."""
+        if self.shares_kv:
+            return LayerCache()
+        heads = max(1, self.num_kv_heads // tp)
+        elements = heads * (self.key_head_dim + self.value_head_dim)
+        index = self.indexer.head_dim / self.indexer.pool_tokens if self.indexer else 0
+        if self.window_tokens:
+            return LayerCache(per_window_token=elements, window_tokens=self.window_tokens, index_per_token=index)
+        return LayerCache(per_token=elements, index_per_token=index)
+
+
+class LatentAttention(Value):
+    """Multi-head latent attention: one compressed latent and one rotary key per token, the same on every rank.
+
+    Source: https://arxiv.org/abs/2405.04434 section 2.1.
+    """
+
+    kind: Literal["latent_attention"] = "latent_attention"
+    num_heads: PositiveInt
+    """Query heads."""
+    q_lora_rank: PositiveInt | None = None
+    """Rank of the compressed query; None when queries are projected directly."""
+    kv_lora_rank: PositiveInt
+    """Width of the latent that is cached."""
+    qk_nope_head_dim: PositiveInt
+    """Head width without position."""
+    qk_rope_head_dim: Count
+    """Width of the rotary key that is cached beside the latent."""
+    v_head_dim: PositiveInt
+    """Head width of the values."""
+    output_gate: bool = False
+    """A separate projection gates the output."""
+    indexer: Indexer | None = None
+    """Sparse-attention indexer."""
+
+    def num_params(self, hidden_size: int) -> int:
+        """Parameters of the mixer: down and up projections of queries and latents, output, norms."""
+        query = self.num_heads * (self.qk_nope_head_dim + self.qk_rope_head_dim)
+        output = self.num_heads * self.v_head_dim
+        total = self.q_lora_rank * (hidden_size + 1 + query) if self.q_lora_rank else hidden_size * query
+        total += hidden_size * (self.kv_lora_rank + self.qk_rope_head_dim) + self.kv_lora_rank
+        total += self.kv_lora_rank * self.num_heads * (self.qk_nope_head_dim + self.v_head_dim) + output * hidden_size
+        total += hidden_size * output * self.output_gate
+        if self.indexer:
+            dim, pool = self.indexer.head_dim, self.indexer.pool_tokens
+            total += (self.q_lora_rank or hidden_size) * self.indexer.num_heads * dim
+            total += hidden_size * (dim + self.indexer.num_heads) + 2 * dim
+            total += (hidden_size + pool) * dim if pool > 1 else 0
+        return total
+
+    def cache(self, tp: int = 1) -> LayerCache:
+        """One latent and rotary key per token on every rank: tensor parallelism does not shrink them."""
+        index = self.indexer.head_dim / self.indexer.pool_tokens if self.indexer else 0
+        return LayerCache(per_token=self.kv_lora_rank + self.qk_rope_head_dim, index_per_token=index)
+
+
+class CompressedAttention(Value):
+    """Shared-key attention over a short window plus a compressed history (DeepSeek V4).
+
+    Source: https://github.com/huggingface/transformers/tree/main/src/transformers/models/deepseek_v4.
+    """
+
+    kind: Literal["compressed_attention"] = "compressed_attention"
+    num_heads: PositiveInt
+    """Query heads."""
+    head_dim: PositiveInt
+    """Width of a head; key and value are the same vector."""
+    q_lora_rank: PositiveInt
+    """Rank of the compressed query."""
+    num_output_groups: PositiveInt
+    """Groups of the low-rank output projection."""
+    output_lora_rank: PositiveInt
+    """Rank of the output projection per group."""
+    window_tokens: PositiveInt
+    """Tokens that are kept uncompressed."""
+    compress_ratio: Count
+    """Tokens per compressed entry; 0 keeps the window only."""
+    indexer: Indexer | None = None
+    """Indexer over the compressed entries."""
+
+    def num_params(self, hidden_size: int) -> int:
+        """Parameters of the mixer: query, shared key-value, grouped output, compressor and indexer."""
+        dim = self.head_dim
+        total = self.q_lora_rank * (hidden_size + 1 + self.num_heads * dim) + hidden_size * dim + dim + self.num_heads
+        total += self.num_heads * dim * self.output_lora_rank + self.num_output_groups * self.output_lora_rank * hidden_size
+        overlap = 2 if self.indexer else 1
+        if self.compress_ratio:
+            total += overlap * dim * (2 * hidden_size + self.compress_ratio) + dim
+        if self.indexer:
+            index = self.indexer.head_dim
+            total += self.indexer.num_heads * (self.q_lora_rank * index + hidden_size)
+            total += overlap * index * (2 * hidden_size + self.compress_ratio) + index
+        return total
+
+    def cache(self, tp: int = 1) -> LayerCache:
+        """The window and the compressed history, the same on every rank."""
+        per_token = self.head_dim / self.compress_ratio if self.compress_ratio else 0
+        index = self.indexer.head_dim / self.compress_ratio if self.indexer and self.compress_ratio else 0
+        return LayerCache(
+            per_token=per_token, per_window_token=self.head_dim, window_tokens=self.window_tokens, index_per_token=index
+        )

@@ -1,0 +1,78 @@
+"""An immutable snapshot of everything the planner knows by name."""
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import date
+from typing import Annotated
+
+from pydantic import Field
+
+from app.domain.errors import UnknownName
+from app.domain.hardware import Gpu
+from app.domain.llm import Llm, Slug
+from app.domain.value import Value
+
+Usd = Annotated[float, Field(ge=0, le=1e9)]
+
+
+class GpuPrice(Value):
+    """What one accelerator costs on demand; a range where the sources differ."""
+
+    slug: Slug
+    """Name in the catalog."""
+    gpu: Slug
+    """The accelerator."""
+    low_usd_per_hour: Usd
+    """Lowest on-demand price found, per accelerator [USD/hour]."""
+    high_usd_per_hour: Usd
+    """Highest on-demand price found, per accelerator [USD/hour]."""
+    priced_on: str = Field(max_length=20)
+    """Month or day of the price."""
+    note: str | None = None
+    """What the price includes."""
+    sources: tuple[str, ...] = ()
+    """Where the price was read."""
+    checked_on: date | None = None
+    """Day on which the price was last checked against the sources."""
+
+
+@dataclass(frozen=True)
+class Catalog:
+    """GPUs, models and prices by slug, with the version of the whole."""
+
+    gpus: Mapping[str, Gpu]
+    models: Mapping[str, Llm]
+    prices: Mapping[str, GpuPrice]
+    version: str
+    _gpu_names: Mapping[str, str] = field(init=False, repr=False)
+    _model_names: Mapping[str, str] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        gpu_names = {gpu.name.casefold(): slug for slug, gpu in self.gpus.items()} | {slug: slug for slug in self.gpus}
+        hub_ids = {model.hf_id.casefold(): slug for slug, model in self.models.items() if model.hf_id}
+        object.__setattr__(self, "_gpu_names", gpu_names)
+        object.__setattr__(self, "_model_names", hub_ids | {slug: slug for slug in self.models})
+
+    def gpu(self, name: str, *, field: str = "/gpu") -> Gpu:
+        """The accelerator called `name` (slug or full name, case-insensitive); raises UnknownName with the nearest slugs."""
+        slug = self._gpu_names.get(name.strip().casefold())
+        if slug is None:
+            raise _unknown("GPU", name, self._gpu_names, field)
+        return self.gpus[slug]
+
+    def model(self, name: str, *, field: str = "/model") -> Llm:
+        """The model called `name` (slug or Hugging Face id, case-insensitive); raises UnknownName with the nearest slugs."""
+        slug = self._model_names.get(name.strip().casefold())
+        if slug is None:
+            raise _unknown("model", name, self._model_names, field)
+        return self.models[slug]
+
+
+def _unknown(kind: str, name: str, names: Mapping[str, str], field: str) -> UnknownName:
+    wanted = name.strip().casefold()
+    close = difflib.get_close_matches(wanted, names, n=8, cutoff=0.5)
+    contained = sorted(known for known in names if len(wanted) >= 3 and wanted in known)[:8]
+    nearest = tuple(dict.fromkeys(names[known] for known in [*contained, *close]))[:5]
+    hint = f"; nearest: {', '.join(nearest)}" if nearest else ""
+    return UnknownName(f"no {kind} called {name[:100]!r} in the catalog{hint}", nearest=nearest, field=field, value=name[:100])

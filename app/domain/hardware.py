@@ -1,0 +1,128 @@
+"""Accelerators: memory, bandwidth, peak rates, interconnect. A figure that is not known is None and never guessed."""
+
+from datetime import date
+from typing import Annotated, Literal, TypeVar
+
+from pydantic import Field, PositiveInt
+
+from app.domain.errors import MissingFigure
+from app.domain.llm import Slug
+from app.domain.value import Value
+
+NumberFormat = Literal["fp32", "tf32", "fp16", "bf16", "fp8", "int8", "fp4", "int4"]
+Rate = Annotated[float, Field(gt=0, le=1e21)]
+Figure = TypeVar("Figure", int, float)
+
+
+class PeakFlops(Value):
+    """Dense peak rate per number format, without sparsity; None where the format is unsupported or the figure unknown."""
+
+    fp32: Rate | None = None
+    """Single precision [FLOP/s]."""
+    tf32: Rate | None = None
+    """TensorFloat-32 [FLOP/s]."""
+    fp16: Rate | None = None
+    """Half precision [FLOP/s]."""
+    bf16: Rate | None = None
+    """bfloat16 [FLOP/s]."""
+    fp8: Rate | None = None
+    """8-bit floating point [FLOP/s]."""
+    int8: Rate | None = None
+    """8-bit integer [OP/s]."""
+    fp4: Rate | None = None
+    """4-bit floating point [FLOP/s]."""
+    int4: Rate | None = None
+    """4-bit integer [OP/s]."""
+
+
+class MemoryBasis(Value):
+    """How `memory_bytes` is known: what the driver or the runtime reports, not the marketing figure."""
+
+    basis: str
+    """What the figure is."""
+    nvidia_smi_mib: PositiveInt | None = None
+    """Total that the vendor's tool prints, in MiB as printed."""
+    runtime_total_gib: Annotated[float, Field(gt=0)] | None = None
+    """Total that the runtime reports to a program, in GiB as printed."""
+    source: str | None = None
+    """Where it was seen."""
+
+
+class Interconnect(Value):
+    """How the accelerators of one node reach each other."""
+
+    kind: str
+    """nvlink, xgmi, pcie, ..."""
+    generation: str
+    """Generation as the vendor names it."""
+    num_gpus_per_domain: PositiveInt | None = None
+    """Accelerators that are joined at this speed."""
+    bandwidth_bytes_per_s: Rate | None = None
+    """Bandwidth of one accelerator, both directions added [bytes/s]."""
+
+
+class Gpu(Value):
+    """An accelerator."""
+
+    slug: Slug
+    """Name in the catalog."""
+    name: str = Field(max_length=200)
+    """Name as the vendor writes it."""
+    vendor: str | None = None
+    """Maker."""
+    architecture: str | None = None
+    """Chip generation."""
+    compute_capability: str | None = None
+    """CUDA compute capability, or the vendor's own target name."""
+    marketing_memory_gb: PositiveInt | None = None
+    """Memory as advertised, in the vendor's GB; for people, never for arithmetic."""
+    memory_bytes: Annotated[int, Field(gt=0, le=10**15)] | None = None
+    """Memory that the runtime reports [bytes]."""
+    memory_basis: MemoryBasis | None = None
+    """How the memory figure is known."""
+    memory_bandwidth_bytes_per_s: Rate | None = None
+    """Peak memory bandwidth [bytes/s]."""
+    peak_flops_per_s: PeakFlops = PeakFlops()
+    """Dense peak rates."""
+    interconnect: Interconnect | None = None
+    """Links to the other accelerators of the node."""
+    pcie_generation: str | None = None
+    """PCIe generation to the host."""
+    tdp_watts: PositiveInt | None = None
+    """Board power [W]."""
+    form_factor: str | None = None
+    """Board form."""
+    release_year: Annotated[int, Field(ge=2000, le=2100)] | None = None
+    """Year of release."""
+    confidence: Literal["high", "medium", "low"] | None = None
+    """How well the figures are sourced."""
+    notes: tuple[str, ...] = ()
+    """What to know about the entry."""
+    sources: tuple[str, ...] = ()
+    """Where the figures come from."""
+    checked_on: date | None = None
+    """Day on which the figures were last checked against the sources."""
+
+    def require_memory_bytes(self) -> int:
+        """Memory [bytes]; raises MissingFigure when the catalog does not know it."""
+        return _known(self.memory_bytes, self.slug, "memory_bytes")
+
+    def require_bandwidth_bytes_per_s(self) -> float:
+        """Memory bandwidth [bytes/s]; raises MissingFigure when the catalog does not know it."""
+        return _known(self.memory_bandwidth_bytes_per_s, self.slug, "memory_bandwidth_bytes_per_s")
+
+    def require_peak_flops_per_s(self, number_format: NumberFormat) -> float:
+        """Dense peak rate in a number format [FLOP/s]; raises MissingFigure when the catalog does not know it."""
+        rate: float | None = getattr(self.peak_flops_per_s, number_format)
+        return _known(rate, self.slug, f"peak_flops_per_s.{number_format}")
+
+
+def _known(figure: Figure | None, slug: str, name: str) -> Figure:
+    if figure is None:
+        raise MissingFigure(
+            f"{name} of {slug} is not in the catalog and the calculation needs it",
+            field="/gpu",
+            value=slug,
+            expected=f"a GPU whose {name} is known, or an inline gpu that states it",
+        )
+    return figure

@@ -1,0 +1,255 @@
+"""A large language model as groups of layers; weights, KV cache, FLOPs and bytes per step are sums over groups."""
+
+from collections.abc import Iterator
+from datetime import date
+from typing import Annotated, Literal
+
+from pydantic import Field, PositiveInt, model_validator
+
+from app.domain.attention import Attention, CompressedAttention, Count, LatentAttention, LayerCache
+from app.domain.recurrent import GatedDeltaNet, KimiDeltaAttention, LightningAttention, Mamba1, Mamba2
+from app.domain.value import Value
+
+Mixer = Annotated[
+    Attention
+    | LatentAttention
+    | CompressedAttention
+    | GatedDeltaNet
+    | KimiDeltaAttention
+    | Mamba1
+    | Mamba2
+    | LightningAttention,
+    Field(discriminator="kind"),
+]
+Slug = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]*$", max_length=100)]
+
+
+class DenseFeedForward(Value):
+    """A feed-forward part that every token passes through."""
+
+    kind: Literal["dense"] = "dense"
+    intermediate_size: PositiveInt
+    """Inner width."""
+    num_matrices: Annotated[int, Field(ge=2, le=3)] = 3
+    """3 for a gated unit (gate, up, down), 2 for up and down."""
+    bias: bool = False
+    """Every matrix has a bias."""
+
+    def num_params(self, hidden_size: int, *, active: bool = False) -> int:
+        """Parameters; all of them work on every token."""
+        bias = self.intermediate_size * (self.num_matrices - 1) + hidden_size if self.bias else 0
+        return self.num_matrices * hidden_size * self.intermediate_size + bias
+
+    def num_expert_params(self, hidden_size: int) -> int:
+        """Parameters of routed experts: none."""
+        return 0
+
+
+class MoeFeedForward(Value):
+    """Mixture of experts: a router sends each token to a few of many experts, shared experts see every token."""
+
+    kind: Literal["moe"] = "moe"
+    num_experts: PositiveInt
+    """Routed experts."""
+    num_experts_per_token: PositiveInt
+    """Experts that work on one token."""
+    intermediate_size: PositiveInt
+    """Inner width of one expert."""
+    num_matrices: Annotated[int, Field(ge=2, le=3)] = 3
+    """3 for a gated unit (gate, up, down), 2 for up and down."""
+    shared_intermediate_size: Count = 0
+    """Inner width of all shared experts together."""
+    shared_gate: bool = False
+    """A gate of one value per token on the shared experts."""
+    router_bias: bool = False
+    """One correction bias per expert."""
+    expert_bias: bool = False
+    """Every expert matrix has a bias."""
+    latent_size: PositiveInt | None = None
+    """Experts work in a space of this width, reached by one projection in and one out."""
+    num_latent_norm_params: Count = 0
+    """Parameters of the norm in the latent space."""
+    num_router_extra_params: Count = 0
+    """Further router parameters (scales)."""
+    num_hash_table_entries: Count = 0
+    """Entries of a token-to-expert table."""
+
+    @model_validator(mode="after")
+    def _chosen_experts_exist(self) -> "MoeFeedForward":
+        if self.num_experts_per_token > self.num_experts:
+            raise ValueError(f"num_experts_per_token {self.num_experts_per_token} is more than num_experts {self.num_experts}")
+        return self
+
+    def _per_expert(self, hidden_size: int) -> int:
+        bias = self.intermediate_size * (self.num_matrices - 1) + hidden_size if self.expert_bias else 0
+        return self.num_matrices * (self.latent_size or hidden_size) * self.intermediate_size + bias
+
+    def num_expert_params(self, hidden_size: int) -> int:
+        """Parameters of all routed experts."""
+        return self.num_experts * self._per_expert(hidden_size)
+
+    def num_params(self, hidden_size: int, *, active: bool = False) -> int:
+        """Parameters of router, shared and routed experts; with `active` only the experts that work on one token."""
+        chosen = self.num_experts_per_token if active else self.num_experts
+        total = chosen * self._per_expert(hidden_size) + self.num_experts * hidden_size
+        total += self.num_matrices * hidden_size * self.shared_intermediate_size + hidden_size * self.shared_gate
+        total += self.num_experts * self.router_bias + 2 * hidden_size * (self.latent_size or 0)
+        return total + self.num_latent_norm_params + self.num_router_extra_params + self.num_hash_table_entries
+
+
+FeedForward = Annotated[DenseFeedForward | MoeFeedForward, Field(discriminator="kind")]
+
+
+class LayerGroup(Value):
+    """Layers of one shape."""
+
+    num_layers: PositiveInt
+    """Layers in the group."""
+    mixer: Mixer | None = None
+    """What mixes tokens; None for a layer that has only a feed-forward part."""
+    feed_forward: tuple[FeedForward, ...] = ()
+    """Feed-forward parts, run on the same input where there are two."""
+    num_norm_params: Count = 0
+    """Parameters of the norms of one layer."""
+    num_extra_params: Count = 0
+    """Other parameters of one layer."""
+
+    def num_params(self, hidden_size: int, *, active: bool = False) -> int:
+        """Parameters of the whole group."""
+        per_layer = self.num_norm_params + self.num_extra_params
+        if self.mixer:
+            per_layer += self.mixer.num_params(hidden_size)
+        return self.num_layers * (per_layer + sum(part.num_params(hidden_size, active=active) for part in self.feed_forward))
+
+    def num_expert_params(self, hidden_size: int) -> int:
+        """Parameters of the routed experts of the whole group."""
+        return self.num_layers * sum(part.num_expert_params(hidden_size) for part in self.feed_forward)
+
+
+class ExtraWeights(Value):
+    """Parameters outside the layers, embeddings and head."""
+
+    what: str
+    """What they are."""
+    num_params: PositiveInt
+    """How many."""
+
+
+class StatedKvCache(Value):
+    """KV cache size per token as its vendor states it, for a model whose layers are not known in detail."""
+
+    bytes_per_token: Annotated[float, Field(gt=0)]
+    """Bytes per token over all layers."""
+    precision: str
+    """Precision that the figure is stated for."""
+    note: str
+    """What the figure leaves out."""
+
+
+class NativeWeights(Value):
+    """The checkpoint as published: its own precision and size."""
+
+    dtype: str | None = None
+    """Element type of the unquantised tensors."""
+    dtype_source: str | None = None
+    """Where the element type was read."""
+    quantization: str | None = None
+    """Quantisation of the published checkpoint, None when there is none."""
+    weights_bytes: PositiveInt | None = None
+    """Size of the weights in that form, None when it is not known."""
+    weights_basis: str | None = None
+    """How the size was obtained."""
+
+
+class Llm(Value):
+    """A large language model: sizes, layer groups, origin."""
+
+    slug: Slug
+    """Name in the catalog."""
+    hf_id: str | None = Field(default=None, max_length=200)
+    """Hugging Face repository id."""
+    family: str | None = Field(default=None, max_length=100)
+    """Family of models."""
+    num_params: Annotated[int, Field(gt=0, le=10**16)]
+    """All parameters that are loaded: language model and, where there is one, vision tower."""
+    num_active_params: Annotated[int, Field(gt=0, le=10**16)]
+    """Parameters of the language model that work on one token."""
+    num_vision_params: Count | None = None
+    """Parameters of the vision tower and projector within `num_params`."""
+    num_mtp_params: Count | None = None
+    """Parameters of multi-token prediction layers, beside `num_params`."""
+    num_mtp_layers: Count | None = None
+    """Multi-token prediction layers."""
+    hidden_size: PositiveInt | None = None
+    """Width of the residual stream."""
+    vocab_size: PositiveInt | None = None
+    """Rows of the embedding table."""
+    num_attention_heads: PositiveInt | None = None
+    """Query heads, the largest of all groups."""
+    max_model_len_tokens: PositiveInt | None = None
+    """Longest context that the model was made for."""
+    tie_word_embeddings: bool | None = None
+    """Embedding and output head share one table."""
+    layer_groups: tuple[LayerGroup, ...] | None = Field(default=None, max_length=1000)
+    """Layers by shape; None when only the parameter count is known."""
+    num_final_norm_params: Count = 0
+    """Parameters of the norm before the head."""
+    num_position_embeddings: Count = 0
+    """Rows of a learned position table."""
+    lm_head_bias: bool = False
+    """The output head has a bias."""
+    extra_weights: tuple[ExtraWeights, ...] = ()
+    """Parameters of the language model outside layers, embeddings and head."""
+    stated_kv_cache: StatedKvCache | None = None
+    """KV cache as stated, where the layer groups are not known."""
+    native: NativeWeights = NativeWeights()
+    """The checkpoint as published."""
+    model_type: str | None = None
+    """`model_type` of the Hugging Face configuration."""
+    license: str | None = None
+    """Licence of the weights."""
+    release_date: date | None = None
+    """Day of publication."""
+    notes: tuple[str, ...] = ()
+    """What to know about the entry."""
+    sources: tuple[str, ...] = ()
+    """Where the figures come from."""
+    checked_on: date | None = None
+    """Day on which the figures were last checked against the sources."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "Llm":
+        if self.num_active_params > self.num_params:
+            raise ValueError(f"num_active_params {self.num_active_params} is more than num_params {self.num_params}")
+        if self.layer_groups is not None and not self.layer_groups:
+            raise ValueError("layer_groups is empty: a model has at least one layer")
+        return self
+
+    @property
+    def num_layers(self) -> int:
+        """Layers over all groups (0 when they are not known)."""
+        return sum(group.num_layers for group in self.layer_groups or ())
+
+    def caches(self, tp: int = 1) -> Iterator[tuple[int, LayerCache]]:
+        """(layers, cache of one of them on one rank) for every group with a mixer."""
+        for group in self.layer_groups or ():
+            if group.mixer:
+                yield group.num_layers, group.mixer.cache(tp)
+
+    def num_language_params(self, *, active: bool = False) -> int:
+        """Parameters of the language model summed over embeddings, layer groups, head and extras.
+
+        sum = vocab x hidden x (1 if tied else 2) + positions x hidden + groups + final norm + extras. Needs the sizes and complete
+        layer groups; the catalog test compares it with the published count.
+        """
+        if self.hidden_size is None or self.vocab_size is None:
+            return 0
+        embeddings = self.vocab_size * self.hidden_size * (1 if self.tie_word_embeddings else 2)
+        groups = sum(group.num_params(self.hidden_size, active=active) for group in self.layer_groups or ())
+        extras = self.num_final_norm_params + self.num_position_embeddings * self.hidden_size + self.vocab_size * self.lm_head_bias
+        return embeddings + groups + extras + sum(extra.num_params for extra in self.extra_weights)
+
+    @property
+    def num_expert_params(self) -> int:
+        """Parameters of all routed experts (0 for a dense model)."""
+        return sum(group.num_expert_params(self.hidden_size or 0) for group in self.layer_groups or ())

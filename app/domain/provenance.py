@@ -1,0 +1,63 @@
+"""Where a number comes from: the working, the assumptions and the versions that every answer carries."""
+
+from collections.abc import Sequence
+from typing import Literal
+
+from app.domain.value import Value
+
+Basis = Literal["exact", "datasheet", "measured", "calibrated", "assumed", "bound"]
+"""exact: arithmetic on inputs; datasheet: a vendor figure; measured: given or recorded measurement; calibrated: fitted constant;
+assumed: a stated default; bound: a physical limit that reality stays above (times) or below (rates)."""
+
+
+
+class Step(Value):
+    """One line of the working, enough to redo it by hand."""
+
+    name: str
+    """What is computed, the name of the answer's field where there is one."""
+    formula: str
+    """The formula in symbols."""
+    substituted: str
+    """The same formula with the numbers in it."""
+    value: int | float
+    """The result."""
+    unit: str
+    """Unit of the result, in base units."""
+    basis: Basis
+    """How the number is known."""
+    source: str
+    """Where the formula or the figure comes from."""
+
+
+class Note(Value):
+    """A sentence with a stable code: an assumption that was made, or a warning."""
+
+    code: str
+    """Stable machine-readable code."""
+    message: str
+    """The sentence for people."""
+
+
+class Versions(Value):
+    """What computed the answer."""
+
+    planner: str
+    """Version of Inferplan."""
+    catalog: str
+    """Version of the catalog snapshot: changes with every change of an entry."""
+
+
+class Answer(Value):
+    """What every calculation returns beside its own figures."""
+
+    summary: str
+    """One or two sentences for people, human units, ready to post in a chat."""
+    working: Sequence[Step]
+    """The steps of the calculation in order."""
+    assumptions: Sequence[Note]
+    """Every default that was used because the request did not say."""
+    warnings: Sequence[Note]
+    """What the reader should know before relying on the answer."""
+    versions: Versions
+    """Versions of planner and catalog."""
