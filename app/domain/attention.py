@@ -197,6 +197,4 @@ class CompressedAttention(Value):
         """The window and the compressed history, the same on every rank."""
         per_token = self.head_dim / self.compress_ratio if self.compress_ratio else 0
         index = self.indexer.head_dim / self.compress_ratio if self.indexer and self.compress_ratio else 0
-        return LayerCache(
-            per_token=per_token, per_window_token=self.head_dim, window_tokens=self.window_tokens, index_per_token=index
-        )
+        return LayerCache(per_token=per_token, per_window_token=self.head_dim, window_tokens=self.window_tokens, index_per_token=index)

@@ -35,6 +35,17 @@ class PeakFlops(Value):
     """4-bit integer [OP/s]."""
 
 
+class NumberSupport(Value):
+    """Which number formats the matrix units compute in; a format without support is computed in 16 bits after conversion."""
+
+    bf16: bool
+    """bfloat16."""
+    fp8: bool
+    """8-bit floating point."""
+    fp4: bool
+    """4-bit floating point."""
+
+
 class MemoryBasis(Value):
     """How `memory_bytes` is known: what the driver or the runtime reports, not the marketing figure."""
 
@@ -84,6 +95,8 @@ class Gpu(Value):
     """Peak memory bandwidth [bytes/s]."""
     peak_flops_per_s: PeakFlops = PeakFlops()
     """Dense peak rates."""
+    supports: NumberSupport | None = None
+    """Number formats of the matrix units; None when not known."""
     interconnect: Interconnect | None = None
     """Links to the other accelerators of the node."""
     pcie_generation: str | None = None

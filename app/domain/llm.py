@@ -11,14 +11,7 @@ from app.domain.recurrent import GatedDeltaNet, KimiDeltaAttention, LightningAtt
 from app.domain.value import Value
 
 Mixer = Annotated[
-    Attention
-    | LatentAttention
-    | CompressedAttention
-    | GatedDeltaNet
-    | KimiDeltaAttention
-    | Mamba1
-    | Mamba2
-    | LightningAttention,
+    Attention | LatentAttention | CompressedAttention | GatedDeltaNet | KimiDeltaAttention | Mamba1 | Mamba2 | LightningAttention,
     Field(discriminator="kind"),
 ]
 Slug = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]*$", max_length=100)]

@@ -10,7 +10,6 @@ Basis = Literal["exact", "datasheet", "measured", "calibrated", "assumed", "boun
 assumed: a stated default; bound: a physical limit that reality stays above (times) or below (rates)."""
 
 
-
 class Step(Value):
     """One line of the working, enough to redo it by hand."""
 

@@ -146,4 +146,3 @@ class LightningAttention(Value):
     def cache(self, tp: int = 1) -> LayerCache:
         """Fixed state, divided by `tp`."""
         return LayerCache(state=-(-self.num_heads * self.head_dim**2 // tp))
-

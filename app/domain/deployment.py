@@ -1,0 +1,115 @@
+"""How one replica runs: parallelism, precisions and the engine's limits."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from app.domain.errors import InvalidInput
+from app.domain.llm import Llm
+from app.domain.precision import KvChoice, WeightFormat
+from app.domain.value import Value
+
+Degree = Annotated[int, Field(ge=1, le=1024)]
+Tokens = Annotated[int, Field(ge=1, le=10**9)]
+Ratio = Annotated[float, Field(ge=0, le=1)]
+EngineName = Literal["generic", "vllm", "sglang", "tensorrt-llm", "llama.cpp"]
+
+
+class Speculative(Value):
+    """Speculative decoding: a draft proposes tokens, the model checks them in one step."""
+
+    num_draft_tokens: Annotated[int, Field(ge=1, le=64)]
+    """Tokens that the draft proposes per step."""
+    acceptance_ratio: Ratio
+    """Accepted draft tokens / proposed draft tokens."""
+    draft_model: str | None = Field(default=None, max_length=200)
+    """Catalog slug or Hugging Face id of the draft model."""
+
+    @property
+    def tokens_per_iteration(self) -> float:
+        """Tokens that one step of the target model yields: 1 + num_draft_tokens x acceptance_ratio."""
+        return 1 + self.num_draft_tokens * self.acceptance_ratio
+
+
+class Deployment(Value):
+    """One replica: tp x pp x dp accelerators that serve one copy of the model."""
+
+    tp: Degree = 1
+    """Attention tensor-parallel degree."""
+    pp: Degree = 1
+    """Pipeline stages."""
+    dp: Degree = 1
+    """Attention data-parallel ranks of one engine."""
+    ep: Degree = 1
+    """Expert-parallel degree: 1, or tp x dp."""
+    weights: WeightFormat | None = None
+    """Precision of the weights; None is the checkpoint's own."""
+    kv_cache: KvChoice = "auto"
+    """Precision of the KV cache; auto is the engine's choice, 16 bits unless the checkpoint says otherwise."""
+    engine: EngineName = "generic"
+    """Inference engine."""
+    engine_version: str | None = Field(default=None, max_length=50)
+    """Version of the engine."""
+    memory_fraction_ratio: Annotated[float, Field(gt=0, le=1)] | None = None
+    """Share of the device memory that the engine may use."""
+    max_model_len_tokens: Tokens | None = None
+    """Longest sequence that is admitted, prompt and output together; None is the model's own limit."""
+    max_num_seqs: Annotated[int, Field(ge=1, le=10**6)] | None = None
+    """Most sequences that run at once."""
+    max_num_batched_tokens: Tokens | None = None
+    """Most tokens that one step processes."""
+    block_size_tokens: Annotated[int, Field(ge=1, le=65536)] = 16
+    """Tokens of one KV cache block."""
+    enforce_eager: bool = False
+    """Run without CUDA graphs."""
+    chunked_prefill: bool = True
+    """Split long prompts over several steps."""
+    prefix_caching: bool = True
+    """Reuse the KV cache of common prompt beginnings."""
+    speculative: Speculative | None = None
+    """Speculative decoding."""
+    reserve_bytes_per_gpu: Annotated[int, Field(ge=0, le=10**15)] | None = None
+    """Memory kept for everything beside weights and KV cache; replaces the engine's own terms."""
+
+    @property
+    def num_gpus(self) -> int:
+        """Accelerators of one replica: tp x pp x dp."""
+        return self.tp * self.pp * self.dp
+
+
+def check_layout(llm: Llm, deployment: Deployment) -> None:
+    """Refuse a layout that no engine can run; raises InvalidInput naming the field.
+
+    Query heads divide by tp; key/value heads divide by tp or tp divides by them (they are then replicated); pp is at most the number
+    of layers; ep is 1 or tp x dp and needs experts. Source: https://github.com/vllm-project/vllm/blob/main/vllm/config/model.py
+    (`verify_with_parallel_config`).
+    """
+    tp, pp, ep = deployment.tp, deployment.pp, deployment.ep
+    heads = llm.num_attention_heads
+    if heads is not None and heads % tp:
+        divisors = [str(d) for d in range(1, min(heads, 64) + 1) if heads % d == 0]
+        raise InvalidInput(
+            f"tp {tp} does not divide the {heads} attention heads of {llm.slug}",
+            field="/deployment/tp", value=tp, expected=f"one of {', '.join(divisors)}",
+        )  # fmt: skip
+    for group in llm.layer_groups or ():
+        mixer = group.mixer
+        if mixer is not None and mixer.kind == "attention" and mixer.num_kv_heads % tp and tp % mixer.num_kv_heads:
+            raise InvalidInput(
+                f"tp {tp} neither divides nor is a multiple of the {mixer.num_kv_heads} key/value heads of {llm.slug}",
+                field="/deployment/tp", value=tp, expected=f"a divisor or a multiple of {mixer.num_kv_heads}",
+            )  # fmt: skip
+    if llm.layer_groups is not None and pp > llm.num_layers:
+        raise InvalidInput(
+            f"pp {pp} is more than the {llm.num_layers} layers of {llm.slug}",
+            field="/deployment/pp", value=pp, expected=f"1 to {llm.num_layers}",
+        )  # fmt: skip
+    if ep not in (1, tp * deployment.dp):
+        raise InvalidInput(
+            f"ep {ep} is neither 1 nor tp x dp = {tp * deployment.dp}",
+            field="/deployment/ep", value=ep, expected=f"1 or {tp * deployment.dp}",
+        )  # fmt: skip
+    if ep > 1 and llm.layer_groups is not None and not llm.num_expert_params:
+        raise InvalidInput(
+            f"ep {ep} for {llm.slug}, which has no experts", field="/deployment/ep", value=ep, expected="1 for a dense model"
+        )

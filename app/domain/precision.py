@@ -1,0 +1,58 @@
+"""Number formats of weights and KV cache, and what an element costs in each."""
+
+from typing import Literal, NamedTuple
+
+from app.domain.hardware import Gpu, NumberFormat
+
+WeightFormat = Literal["fp32", "bf16", "fp16", "fp8", "int8", "int4", "awq", "gptq", "nvfp4", "mxfp4"]
+KvFormat = Literal["bf16", "fp16", "fp8", "int8", "fp4", "q8_0"]
+KvChoice = Literal["auto", "bf16", "fp16", "fp8", "int8", "fp4", "q8_0"]
+
+
+class ElementCost(NamedTuple):
+    """Bytes of one element, scales included, and where that is defined."""
+
+    bytes_per_element: float
+    source: str
+
+
+_IEEE = "width of the number format"
+_GROUPED = "4 bits + a 16-bit scale and a 4-bit zero point per 128 weights, https://arxiv.org/abs/2306.00978"
+_NVFP4 = "4 bits + an 8-bit scale per 16 elements, https://developer.nvidia.com/blog/introducing-nvfp4-for-efficient-and-accurate-low-precision-inference/"
+_MXFP4 = "4 bits + an 8-bit scale per 32 elements, https://www.opencompute.org/documents/ocp-microscaling-formats-mx-v1-0-spec-final-pdf"
+_Q8_0 = "8 bits + a 16-bit scale per 32 elements, https://github.com/ggml-org/llama.cpp/blob/master/ggml/src/ggml-common.h"
+
+WEIGHTS: dict[WeightFormat, ElementCost] = {
+    "fp32": ElementCost(4, _IEEE),
+    "bf16": ElementCost(2, _IEEE),
+    "fp16": ElementCost(2, _IEEE),
+    "fp8": ElementCost(1, _IEEE),
+    "int8": ElementCost(1, _IEEE),
+    "int4": ElementCost(0.5, _IEEE),
+    "awq": ElementCost((4 + 20 / 128) / 8, _GROUPED),
+    "gptq": ElementCost((4 + 20 / 128) / 8, _GROUPED),
+    "nvfp4": ElementCost((4 + 8 / 16) / 8, _NVFP4),
+    "mxfp4": ElementCost((4 + 8 / 32) / 8, _MXFP4),
+}
+KV_CACHE: dict[KvFormat, ElementCost] = {
+    "bf16": ElementCost(2, _IEEE),
+    "fp16": ElementCost(2, _IEEE),
+    "fp8": ElementCost(1, _IEEE),
+    "int8": ElementCost(1, _IEEE),
+    "fp4": ElementCost((4 + 8 / 16) / 8, _NVFP4),
+    "q8_0": ElementCost((8 + 16 / 32) / 8, _Q8_0),
+}
+
+_COMPUTE: dict[WeightFormat, NumberFormat] = {"fp32": "fp32", "fp16": "fp16", "fp8": "fp8", "int8": "int8", "nvfp4": "fp4", "mxfp4": "fp4"}
+
+
+def compute_format(weights: WeightFormat | None, gpu: Gpu) -> NumberFormat:
+    """The format in which matrix products run: the weights' own where the accelerator computes in it, else 16 bits.
+
+    4-bit integer weights are widened before the product on every engine; FP8 and FP4 weights are where the accelerator lacks the format.
+    """
+    sixteen: NumberFormat = "fp16" if gpu.supports is not None and not gpu.supports.bf16 else "bf16"
+    wanted = _COMPUTE.get(weights or "bf16", sixteen)
+    if gpu.supports is not None and ((wanted == "fp8" and not gpu.supports.fp8) or (wanted == "fp4" and not gpu.supports.fp4)):
+        return sixteen
+    return wanted

@@ -1,0 +1,43 @@
+"""The unit vocabulary of field names, and numbers written for people.
+
+Every numeric field of a domain or request type ends in one of `UNIT_SUFFIXES`, counts things (`num_*`, `NAMED_COUNTS`) or measures a
+model's shape (`SHAPE_SUFFIXES`, the terms of the Hugging Face configurations). A test walks all types.
+"""
+
+UNIT_SUFFIXES = (
+    "_bytes", "_bytes_per_token", "_bytes_per_s", "_bytes_per_sequence", "_bytes_per_gpu", "_tokens", "_tokens_per_s", "_tokens_per_minute",
+    "_s", "_per_s", "_per_minute", "_flops", "_flops_per_s", "_flops_per_token", "_ratio", "_usd", "_usd_per_hour", "_watts", "_rps",
+    "_iterations", "_percent_confidence",
+)  # fmt: skip
+USD_PREFIX = "usd_per_"
+SHAPE_SUFFIXES = ("_size", "_dim", "_rank", "_params", "_heads", "_layers")
+NAMED_COUNTS = frozenset(
+    {"tp", "pp", "dp", "ep", "params", "active_params", "replicas", "gpus", "nodes", "replicas_exact", "max_num_seqs", "gpus_per_node",
+     "replicas_per_node", "gpus_per_replica", "nodes_per_replica", "spare_replicas", "attempts_per_task", "requests_per_task",
+     "max_concurrency", "safe_concurrency", "recommended_max_num_seqs", "concurrency", "compress_ratio", "smallest_tp"}
+)  # fmt: skip
+
+KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
+KB, MB, GB, TB = 10**3, 10**6, 10**9, 10**12
+
+
+def plain(number: int | float) -> str:
+    """A number as it is typed into a calculator: integers in full, other numbers to ten significant digits."""
+    if isinstance(number, float) and not number.is_integer():
+        return f"{number:.10g}"
+    return str(int(number)) if abs(number) < 1e15 else f"{number:.10g}"
+
+
+def exact(number: float) -> int | float:
+    """The same number, as an integer when it is whole, so that bytes do not print as 327680.0."""
+    return int(number) if number == int(number) else number
+
+
+def gigabytes(num_bytes: float) -> str:
+    """Bytes in decimal and binary units, each said: `50.5 GB (47.0 GiB)`."""
+    return f"{num_bytes / GB:.4g} GB ({num_bytes / GIB:.4g} GiB)"
+
+
+def seconds(value: float) -> str:
+    """A time in the unit people would use."""
+    return f"{value:.3g} s" if value >= 1 else f"{value * 1000:.3g} ms"

@@ -1,0 +1,140 @@
+"""What the traffic asks for: request rate, lengths, sharing, and the latency objectives."""
+
+from collections.abc import Sequence
+from typing import Annotated
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from app.domain.deployment import Ratio
+from app.domain.value import Value
+
+Length = Annotated[float, Field(ge=1, le=1e9)]
+OutputLength = Annotated[float, Field(ge=1, le=1e9)]
+Rps = Annotated[float, Field(gt=0, le=1e9)]
+Seconds = Annotated[float, Field(gt=0, le=1e6)]
+
+
+class TokenLengths(Value):
+    """Distribution of a length in tokens; a bare number stands for a constant."""
+
+    mean: Length
+    """Mean [tokens]."""
+    p50: Length | None = None
+    """Median [tokens]."""
+    p95: Length | None = None
+    """95th percentile [tokens]."""
+    p99: Length | None = None
+    """99th percentile [tokens]."""
+
+    @model_validator(mode="after")
+    def _ordered(self) -> "TokenLengths":
+        known = [(name, value) for name in ("p50", "p95", "p99") if (value := getattr(self, name)) is not None]
+        for (low, small), (high, large) in zip(known, known[1:], strict=False):
+            if small > large:
+                raise ValueError(f"{low} {small:g} is above {high} {large:g}: percentiles must not fall")
+        for name, value in known:
+            if name != "p50" and value < self.mean:
+                raise ValueError(
+                    f"{name} {value:g} is below the mean {self.mean:g}: fewer than 5 % of the requests would carry most of the tokens; "
+                    "describe such traffic as classes"
+                )
+        return self
+
+
+def _from_number(value: object) -> object:
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return {"mean": value, "p50": value, "p95": value, "p99": value}
+    return value
+
+
+Lengths = Annotated[TokenLengths, BeforeValidator(_from_number, json_schema_input_type=TokenLengths | float)]
+
+
+class RequestClass(Value):
+    """One class of requests of a mixed workload."""
+
+    share_ratio: Annotated[float, Field(gt=0, le=1)]
+    """Share of all requests."""
+    input_tokens: Length
+    """Prompt length [tokens]."""
+    output_tokens: Length
+    """Output length [tokens]."""
+
+
+class Workload(Value):
+    """Traffic at its peak."""
+
+    peak_rps: Rps
+    """Requests per second at the peak."""
+    mean_rps: Rps | None = None
+    """Requests per second on average, for cost per token over a day."""
+    burst_ratio: Annotated[float, Field(ge=1, le=1000)] = 1
+    """Short bursts above the peak: the demand is peak_rps x burst_ratio."""
+    input_tokens: Lengths | None = None
+    """Prompt lengths; leave out when `classes` are given."""
+    output_tokens: Lengths | None = None
+    """Output lengths; leave out when `classes` are given."""
+    classes: Annotated[Sequence[RequestClass], Field(max_length=100)] = ()
+    """A mix of request classes instead of one distribution."""
+    shared_prefix_tokens: Annotated[float, Field(ge=0, le=1e9)] | None = None
+    """Prompt tokens that many requests have in common."""
+    prefix_hit_ratio: Ratio = 0
+    """Share of the shared prefix tokens that is found in the prefix cache."""
+    token_growth_ratio: Annotated[float, Field(gt=0, le=100)] = 1
+    """Tokens after a change of tokenizer or language / tokens before."""
+    streaming: bool = True
+    """Answers are streamed."""
+
+    @model_validator(mode="after")
+    def _one_description(self) -> "Workload":
+        if self.classes:
+            if self.input_tokens is not None or self.output_tokens is not None:
+                raise ValueError("give either classes or input_tokens and output_tokens, not both")
+            total = sum(item.share_ratio for item in self.classes)
+            if abs(total - 1) > 1e-6:
+                raise ValueError(f"the share_ratio of all classes must add up to 1, not {total:g}")
+        elif self.input_tokens is None or self.output_tokens is None:
+            raise ValueError("input_tokens and output_tokens are needed (or classes)")
+        if self.mean_rps is not None and self.mean_rps > self.peak_rps:
+            raise ValueError(f"mean_rps {self.mean_rps:g} is above peak_rps {self.peak_rps:g}")
+        if self.shared_prefix_tokens is not None and self.shared_prefix_tokens > self.lengths("input_tokens").mean:
+            raise ValueError(
+                f"shared_prefix_tokens {self.shared_prefix_tokens:g} is more than the mean prompt of {self.lengths('input_tokens').mean:g} tokens"
+            )
+        return self
+
+    def lengths(self, which: str) -> TokenLengths:
+        """Lengths of the prompt (`input_tokens`) or the output, as given or over the classes (before token growth)."""
+        given: TokenLengths | None = getattr(self, which)
+        if given is not None:
+            return given
+        ordered = sorted((getattr(item, which), item.share_ratio) for item in self.classes)
+        mean = sum(length * share for length, share in ordered)
+
+        def percentile(level: float) -> float:
+            reached = 0.0
+            for length, share in ordered:
+                reached += share
+                if reached >= level - 1e-9:
+                    return float(length)
+            return float(ordered[-1][0])
+
+        p95, p99 = percentile(0.95), percentile(0.99)
+        return TokenLengths.model_construct(mean=round(mean, 9), p50=percentile(0.5), p95=p95, p99=p99)
+
+
+class Slo(Value):
+    """Latency objectives."""
+
+    ttft_p95_s: Seconds | None = None
+    """Time to first token, 95th percentile [s]."""
+    ttft_p99_s: Seconds | None = None
+    """Time to first token, 99th percentile [s]."""
+    tpot_p95_s: Seconds | None = None
+    """Time per output token, 95th percentile [s]."""
+    tpot_p99_s: Seconds | None = None
+    """Time per output token, 99th percentile [s]."""
+    e2e_p95_s: Seconds | None = None
+    """End-to-end latency, 95th percentile [s]."""
+    e2e_p99_s: Seconds | None = None
+    """End-to-end latency, 99th percentile [s]."""
