@@ -1,0 +1,68 @@
+"""Cursor pages: a token says after which entry to go on, and belongs to the filters of the list that gave it."""
+
+import base64
+import binascii
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, TypeVar
+
+from fastapi import Query
+
+from app.api.errors import FieldProblem, Refusal
+
+DEFAULT_LIMIT = 50
+MAX_LIMIT = 200
+MAX_TOKEN_CHARACTERS = 1000
+
+Limit = Annotated[int, Query(ge=1, le=MAX_LIMIT, description="Entries per page.")]
+PageToken = Annotated[
+    str | None,
+    Query(
+        max_length=MAX_TOKEN_CHARACTERS,
+        description="`next_page_token` of the page before, with the same filters; absent for the first page.",
+    ),
+]
+Item = TypeVar("Item")
+
+
+def position(page_token: str | None, filters: Mapping[str, object]) -> tuple[str, ...] | None:
+    """Keys of the last entry of the page before, None for the first page; refuses a token that another list gave.
+
+    The check finds mistakes, not forgery: use the keys as parameters of a query only, and parse them with care.
+    """
+    if page_token is None:
+        return None
+    try:
+        check, *keys = json.loads(base64.b64decode(page_token.encode("ascii"), altchars=b"-_", validate=True))
+        genuine = all(isinstance(key, str) for key in keys) and check == _check(keys, filters)
+    except (binascii.Error, UnicodeError, ValueError, TypeError, RecursionError):
+        genuine = False
+    if not genuine:
+        raise _not_of_this_list(page_token)
+    return tuple(keys)
+
+
+def page(
+    found: Sequence[Item], limit: int, filters: Mapping[str, object], keys: Callable[[Item], Sequence[str]]
+) -> tuple[Sequence[Item], str | None]:
+    """The page and the token of the next one, None at the end, from up to `limit` + 1 entries that were looked up."""
+    if len(found) <= limit:
+        return found, None
+    last = list(keys(found[limit - 1]))
+    token = json.dumps([_check(last, filters), *last], separators=(",", ":")).encode()
+    return found[:limit], base64.urlsafe_b64encode(token).decode()
+
+
+def _check(keys: Sequence[str], filters: Mapping[str, object]) -> str:
+    text = json.dumps([list(keys), dict(filters)], sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _not_of_this_list(page_token: str) -> Refusal:
+    detail = "This page token does not belong to this list with these filters."
+    expected = "the next_page_token of a page that was asked for with the same filters"
+    field = FieldProblem(
+        location="query", pointer="/page_token", code="invalid_page_token", detail=detail, expected=expected, value=page_token[:100] or None
+    )
+    return Refusal(422, "invalid_page_token", "The page token is not valid", detail, fields=(field,))
