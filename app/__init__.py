@@ -1,0 +1,3 @@
+"""Inferplan: capacity planning for LLM inference."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,68 @@
+"""What the environment may say; read by `main` and `cli` only."""
+
+import ipaddress
+import os
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field, field_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+DRIVER = "postgresql+psycopg://"
+SCHEMES = (DRIVER, "postgresql://", "postgres://")
+
+
+def default_data_dir() -> Path:
+    """Where the embedded database lives: root's must be open to the account that runs the server, a user's is in the home directory."""
+    return Path("/var/lib/inferplan") if os.geteuid() == 0 else Path("~/.local/share/inferplan").expanduser()
+
+
+class Settings(BaseSettings):
+    """Settings of one process, each from the environment variable of the same name in capitals."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="", env_ignore_empty=True, extra="forbid", frozen=True, use_attribute_docstrings=True, validate_by_name=True
+    )
+
+    database_url: str | None = None
+    """PostgreSQL server to use, `postgresql://user:password@host/name`; without it an embedded server is started."""
+    data_dir: Path = Field(default_factory=default_data_dir)
+    """Directory of the embedded server."""
+    # Compilers' and shells' own HOST (a platform triple in conda, the machine's name in csh) must not choose where the service listens.
+    host: str = Field(default="127.0.0.1", validation_alias="INFERPLAN_HOST", min_length=1)
+    """Address to listen on; INFERPLAN_HOST in the environment."""
+    port: Annotated[int, Field(ge=0, le=65535)] = 8000
+    """TCP port to listen on; 0 lets the system choose."""
+    max_body_bytes: Annotated[int, Field(gt=0)] = 4 * 2**20
+    """Largest request body."""
+    log_json: bool | None = None
+    """Log lines as JSON; by default when the output is no terminal."""
+    require_api_key: bool | None = None
+    """Ask every caller for an API key; by default unless the service listens on loopback only."""
+    catalog_poll_s: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 5.0
+    """Seconds between looks at the database for catalog changes of other processes."""
+
+    @field_validator("database_url")
+    @classmethod
+    def _name_the_driver(cls, url: str | None) -> str | None:
+        if url is None:
+            return None
+        for scheme in SCHEMES:
+            if url.startswith(scheme):
+                return DRIVER + url.removeprefix(scheme)
+        raise ValueError("must be the address of a PostgreSQL server: postgresql://user:password@host:5432/name")
+
+    @property
+    def listens_on_loopback(self) -> bool:
+        """Whether only processes of this machine can connect."""
+        if self.host == "localhost":
+            return True
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return False
+
+    @property
+    def api_key_required(self) -> bool:
+        """Whether callers need an API key: what `require_api_key` says, else everywhere but on loopback."""
+        return not self.listens_on_loopback if self.require_api_key is None else self.require_api_key

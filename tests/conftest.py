@@ -1,0 +1,86 @@
+"""A real PostgreSQL for the whole run, built by the migrations; each test works in a transaction that is rolled back."""
+
+import importlib.util
+import os
+import tempfile
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+from sqlalchemy import Engine
+from sqlalchemy.orm import Session, sessionmaker
+
+from app.db import schema
+from app.db.session import open_engine
+from app.embedded_postgres import EmbeddedPostgres
+from app.settings import Settings
+
+if TYPE_CHECKING:
+    from fastapi.testclient import TestClient
+
+
+@pytest.fixture(scope="session")
+def database_url() -> Iterator[str]:
+    """Address of a server: TEST_DATABASE_URL (its database is migrated and written to), else one started for this run."""
+    if given := os.environ.get("TEST_DATABASE_URL"):
+        url = Settings(database_url=given).database_url
+        assert url is not None
+        yield url
+        return
+    # Not pytest's own temporary directory: it is closed to the account that runs the server when the tests run as root.
+    with tempfile.TemporaryDirectory(prefix="inferplan-test-") as directory, EmbeddedPostgres(directory, durable=False) as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def engine(database_url: str) -> Iterator[Engine]:
+    """Engine on a database at the newest revision that holds the bundled catalogs."""
+    engine = open_engine(database_url)
+    schema.upgrade(engine)
+    if importlib.util.find_spec("app.services.catalog"):
+        from app.services.catalog import sync_bundled
+
+        with Session(engine) as session, session.begin():
+            sync_bundled(session)
+    yield engine
+    engine.dispose()
+
+
+@pytest.fixture
+def session_factory(engine: Engine) -> Iterator[sessionmaker[Session]]:
+    """Maker of sessions on one connection: what they commit is seen by the later ones and rolled back after the test."""
+    with engine.connect() as connection:
+        outer = connection.begin()
+        yield sessionmaker(connection, expire_on_commit=False, join_transaction_mode="create_savepoint")
+        outer.rollback()
+
+
+@pytest.fixture
+def session(session_factory: sessionmaker[Session]) -> Iterator[Session]:
+    """One session, rolled back after the test."""
+    with session_factory() as session:
+        yield session
+
+
+@pytest.fixture
+def settings(database_url: str) -> Settings:
+    """Settings of a service on loopback, whatever the environment of the run says."""
+    return Settings(
+        database_url=database_url,
+        host="127.0.0.1",
+        port=8000,
+        max_body_bytes=4 * 2**20,
+        log_json=True,
+        require_api_key=None,
+        catalog_poll_s=3600,
+    )
+
+
+@pytest.fixture
+def client(settings: Settings, session_factory: sessionmaker[Session]) -> "Iterator[TestClient]":
+    """The service in this process, with the bundled catalogs, on the database of this test."""
+    from app.main import create_app
+    from fastapi.testclient import TestClient
+
+    with TestClient(create_app(settings, session_factory=session_factory)) as client:
+        yield client
