@@ -5,7 +5,7 @@ from typing import Any
 from uuid import UUID
 
 from sqlalchemy import BigInteger, CheckConstraint, DateTime, ForeignKey, Index, Integer, MetaData, Text, Uuid, func, text
-from sqlalchemy.dialects.postgresql import ARRAY, JSONB
+from sqlalchemy.dialects.postgresql import ARRAY, JSON, JSONB
 from sqlalchemy.orm import DeclarativeBase, Mapped, declared_attr, mapped_column
 
 JsonObject = dict[str, Any]
@@ -133,8 +133,11 @@ class PlanRevisionRow(Row):
     owner: Mapped[str]
     labels: Mapped[list[str]]
     notes: Mapped[str]
-    request: Mapped[JsonObject]
-    answer: Mapped[JsonObject]
+    model_slug: Mapped[str | None]
+    gpu_slug: Mapped[str | None]
+    # json, not jsonb: what was answered is kept as it was, with the order of its fields and the spelling of its numbers.
+    request: Mapped[JsonObject] = mapped_column(JSON)
+    answer: Mapped[JsonObject] = mapped_column(JSON)
     planner_version: Mapped[str]
     catalog_version: Mapped[str]
     created_at: Mapped[datetime] = mapped_column(server_default=func.now())
@@ -151,7 +154,7 @@ class IdempotencyKeyRow(Row):
     fingerprint: Mapped[str]
     status: Mapped[int] = mapped_column(Integer)
     headers: Mapped[JsonObject]
-    body: Mapped[JsonObject]
+    body: Mapped[JsonObject] = mapped_column(JSON)  # repeated as it was answered, with the order of its fields
     created_at: Mapped[datetime] = mapped_column(server_default=func.now())
     expires_at: Mapped[datetime]
 

@@ -2,7 +2,7 @@
 
 import sqlalchemy as sa
 from alembic import op
-from sqlalchemy.dialects.postgresql import ARRAY, JSONB
+from sqlalchemy.dialects.postgresql import ARRAY, JSON, JSONB
 
 revision = "0001"
 down_revision = None
@@ -78,8 +78,10 @@ def upgrade() -> None:
         sa.Column("owner", sa.Text, nullable=False),
         sa.Column("labels", ARRAY(sa.Text), nullable=False),
         sa.Column("notes", sa.Text, nullable=False),
-        sa.Column("request", JSONB, nullable=False),
-        sa.Column("answer", JSONB, nullable=False),
+        sa.Column("model_slug", sa.Text, nullable=True),
+        sa.Column("gpu_slug", sa.Text, nullable=True),
+        sa.Column("request", JSON, nullable=False),
+        sa.Column("answer", JSON, nullable=False),
         sa.Column("planner_version", sa.Text, nullable=False),
         sa.Column("catalog_version", sa.Text, nullable=False),
         timestamp("created_at"),
@@ -94,7 +96,7 @@ def upgrade() -> None:
         sa.Column("fingerprint", sa.Text, nullable=False),
         sa.Column("status", sa.Integer, nullable=False),
         sa.Column("headers", JSONB, nullable=False),
-        sa.Column("body", JSONB, nullable=False),
+        sa.Column("body", JSON, nullable=False),
         timestamp("created_at"),
         sa.Column("expires_at", sa.DateTime(timezone=True), nullable=False),
         sa.PrimaryKeyConstraint("principal", "key", name="pk_idempotency_keys"),
