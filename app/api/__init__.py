@@ -1,0 +1,1 @@
+"""HTTP and nothing else: no SQL, no arithmetic; errors become problem details in one place (`errors.py`)."""

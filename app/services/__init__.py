@@ -1,0 +1,1 @@
+"""Use cases as plain functions: resolve names, call the domain, save."""
