@@ -40,14 +40,14 @@ STATUS_OF: Mapping[type[errors.PlannerError], int] = {
 }
 """The one table from what the planner refuses to an HTTP status; a class that is not listed takes its nearest ancestor's."""
 
-Location = Literal["body", "query", "path", "header", "request"]
+Location = Literal["body", "query", "path", "header", "request", "service"]
 
 
 class FieldProblem(Value):
     """One field that was refused."""
 
     location: Location
-    """Part of the request that holds the field; `request` when it is the request as a whole."""
+    """Part of the request that holds the field; `request` for the request as a whole, `service` for no part of it."""
     pointer: str
     """JSON pointer (RFC 6901) to the field; of a query, path or header parameter, its name after a slash; empty for the whole."""
     code: str
