@@ -1,0 +1,255 @@
+"""The answer of `/kv`: the cache by length, by precision and against other attention kinds, with its working."""
+
+from collections.abc import Sequence
+
+from app.domain.kv_cache import FORMULA_SOURCE, KvCost, attention_kind, kv_cost, kv_elements_by_heads, resolve_kv_format
+from app.domain.llm import Llm
+from app.domain.precision import KV_CACHE, KvChoice, KvFormat
+from app.domain.provenance import Answer, Note, Step, Versions
+from app.domain.units import exact, gigabytes, plain
+from app.domain.value import Value
+
+
+class KvAtContext(Value):
+    """KV cache at one sequence length."""
+
+    context_tokens: int
+    """Length of a sequence, prompt and output together [tokens]."""
+    bytes_per_sequence: int
+    """KV cache of one sequence over the whole replica, without block rounding [bytes]."""
+    bytes_per_sequence_per_gpu: int
+    """The same on one accelerator [bytes]."""
+    total_bytes: int
+    """KV cache of all `num_sequences` over the whole replica [bytes]."""
+    num_blocks: int
+    """Cache blocks of one sequence: ceil(context / block)."""
+    wasted_bytes: int
+    """Allocated in the last block but not used, all sequences together [bytes]."""
+
+
+class KvAtPrecision(Value):
+    """KV cache in one precision."""
+
+    kv_cache: KvFormat
+    """Precision of the cache."""
+    bytes_per_token: int | float
+    """Keys and values per token over the whole model [bytes/token]."""
+    total_bytes: int
+    """All sequences at the longest context asked for [bytes]."""
+
+
+class KvAtHeads(Value):
+    """KV cache for another number of KV heads, everything else equal."""
+
+    attention: str
+    """mha, gqa, mqa or the model's own kind."""
+    bytes_per_token: int | float
+    """Keys and values per token [bytes/token]."""
+    vs_mha_ratio: float
+    """Size relative to multi-head attention."""
+
+
+class KvAnswer(Answer):
+    """The size of the KV cache."""
+
+    model: str
+    """Catalog slug of the model, or `inline`."""
+    attention: str
+    """Kind of attention."""
+    kv_cache: KvFormat
+    """Precision that was used."""
+    num_sequences: int
+    """Sequences that `total_bytes` counts."""
+    block_size_tokens: int
+    """Tokens of one cache block."""
+    bytes_per_token: int | float
+    """Keys and values that each further token adds once all windows are full, whole model [bytes/token]."""
+    bytes_per_token_below_windows: int | float
+    """The same while the sequence is shorter than the windows; equal to `bytes_per_token` without windows [bytes/token]."""
+    index_bytes_per_token: int | float
+    """Keys of a sparse-attention indexer, beside `bytes_per_token` [bytes/token]."""
+    bytes_per_token_per_gpu: int | float
+    """`bytes_per_token` on one accelerator of the tensor-parallel group [bytes/token]."""
+    state_bytes_per_sequence: int
+    """Recurrent and convolution state of one sequence, independent of its length [bytes]."""
+    by_context: Sequence[KvAtContext]
+    """One row per length asked for."""
+    by_precision: Sequence[KvAtPrecision]
+    """The same cache in every precision."""
+    by_attention: Sequence[KvAtHeads]
+    """The same model with MHA, its own heads, and MQA."""
+    vs_mha_ratio: float | None
+    """Own size / size with one KV head per query head; None where the layers are not known."""
+    vs_mqa_ratio: float | None
+    """Own size / size with a single KV head; None where the layers are not known."""
+
+
+def answer_kv(
+    llm: Llm,
+    *,
+    kv_cache: KvChoice,
+    tp: int,
+    context_tokens: Sequence[int],
+    num_sequences: int,
+    block_size_tokens: int,
+    assumptions: Sequence[Note],
+    versions: Versions,
+) -> KvAnswer:
+    """The KV cache of a model by length, precision and attention kind, with its working.
+
+    bytes per token = sum over layers of kv_heads x (key_dim + value_dim) x bytes per element; a sequence adds the windowed layers up to
+    their window and the recurrent state. Arguments in tokens and counts, results in bytes. Raises MissingFigure when the layers are not known.
+    """
+    kv_format = resolve_kv_format(llm, kv_cache)
+    whole, rank = kv_cost(llm, kv_format), kv_cost(llm, kv_format, tp=tp)
+    own, mha, mqa = kv_elements_by_heads(llm)
+    size = KV_CACHE[kv_format].bytes_per_element
+    rows = [_at_context(whole, rank, tokens, num_sequences, block_size_tokens) for tokens in context_tokens]
+    longest = max(context_tokens)
+    kind = attention_kind(llm)
+    windows = "".join(f", {plain(per)} B/token up to {window} tokens in windowed layers" for per, window in whole.windows)
+    total = whole.sequence_bytes(longest) * num_sequences
+    return KvAnswer(
+        summary=(
+            f"{llm.slug} ({kind}, {kv_format} KV) keeps {plain(whole.bytes_per_token)} bytes per token{windows}; "
+            f"{num_sequences} sequence(s) of {longest} tokens hold {gigabytes(total)}."
+        ),
+        working=_working(llm, kv_format, whole, rank, rows[-1], tp, num_sequences, block_size_tokens),
+        assumptions=assumptions,
+        warnings=_warnings(llm, longest, tp),
+        versions=versions,
+        model=llm.slug,
+        attention=kind,
+        kv_cache=kv_format,
+        num_sequences=num_sequences,
+        block_size_tokens=block_size_tokens,
+        bytes_per_token=exact(whole.bytes_per_token),
+        bytes_per_token_below_windows=exact(whole.bytes_per_token + whole.windowed_bytes_per_token),
+        index_bytes_per_token=exact(whole.index_bytes_per_token),
+        bytes_per_token_per_gpu=exact(rank.bytes_per_token),
+        state_bytes_per_sequence=whole.state_bytes,
+        by_context=rows,
+        by_precision=_by_precision(llm, longest, num_sequences),
+        by_attention=[
+            KvAtHeads(attention=name, bytes_per_token=exact(elements * size), vs_mha_ratio=elements / mha)
+            for name, elements in {"mha": mha, kind: own, "mqa": mqa}.items()
+            if mha
+        ],
+        vs_mha_ratio=own / mha if mha else None,
+        vs_mqa_ratio=own / mqa if mqa else None,
+    )
+
+
+def _at_context(whole: KvCost, rank: KvCost, tokens: int, num_sequences: int, block: int) -> KvAtContext:
+    blocks = -(-tokens // block)
+    used = whole.sequence_bytes(tokens)
+    return KvAtContext(
+        context_tokens=tokens,
+        bytes_per_sequence=used,
+        bytes_per_sequence_per_gpu=rank.sequence_bytes(tokens),
+        total_bytes=used * num_sequences,
+        num_blocks=blocks,
+        wasted_bytes=(whole.sequence_bytes(blocks * block) - used) * num_sequences,
+    )
+
+
+def _by_precision(llm: Llm, tokens: int, num_sequences: int) -> list[KvAtPrecision]:
+    if llm.layer_groups is None:
+        return []
+    costs: list[tuple[KvFormat, KvCost]] = [(name, kv_cost(llm, name)) for name in KV_CACHE]
+    return [
+        KvAtPrecision(kv_cache=name, bytes_per_token=exact(cost.bytes_per_token), total_bytes=cost.sequence_bytes(tokens) * num_sequences)
+        for name, cost in costs
+    ]
+
+
+def kv_bytes_per_token_step(llm: Llm, kv_format: KvFormat, cost: KvCost) -> Step:
+    """The first line of every KV working: bytes per token over the whole model, layer group by layer group."""
+    size = KV_CACHE[kv_format].bytes_per_element
+    if llm.layer_groups is None and llm.stated_kv_cache is not None:
+        stated = llm.stated_kv_cache
+        return Step(
+            name="kv_bytes_per_token", formula="as stated by the vendor", value=exact(cost.bytes_per_token), unit="bytes/token",
+            substituted=f"{plain(stated.bytes_per_token)} for {stated.precision}; {stated.note}", basis="datasheet",
+            source="; ".join(llm.sources) or llm.slug,
+        )  # fmt: skip
+    terms = []
+    for group in llm.layer_groups or ():
+        mixer = group.mixer
+        if mixer is None:
+            continue
+        if mixer.kind == "attention" and mixer.window_tokens is None and not mixer.shares_kv:
+            terms.append(f"{group.num_layers} x {mixer.num_kv_heads} x ({mixer.key_head_dim} + {mixer.value_head_dim}) x {plain(size)}")
+        elif mixer.kind == "latent_attention":
+            terms.append(f"{group.num_layers} x ({mixer.kv_lora_rank} + {mixer.qk_rope_head_dim}) x {plain(size)}")
+        elif mixer.kind == "compressed_attention" and mixer.compress_ratio:
+            terms.append(f"{group.num_layers} x {mixer.head_dim} / {mixer.compress_ratio} x {plain(size)}")
+    return Step(
+        name="kv_bytes_per_token",
+        formula="sum over full-attention layers: layers x kv_heads x (key_dim + value_dim) x bytes (latent: kv_lora_rank + rope)",
+        substituted=" + ".join(terms) or "no layer keeps keys and values of all tokens: 0",
+        value=exact(cost.bytes_per_token), unit="bytes/token", basis="exact", source=FORMULA_SOURCE,
+    )  # fmt: skip
+
+
+def sequence_step(cost: KvCost, tokens: float, value: int, name: str = "kv_bytes_per_sequence") -> Step:
+    """KV bytes of one sequence from the per-token cost, the windows and the state."""
+    parts = [f"{plain(cost.bytes_per_token)} x {plain(tokens)}"]
+    formula = "bytes_per_token x tokens"
+    if cost.index_bytes_per_token:
+        parts.append(f"{plain(cost.index_bytes_per_token)} x {plain(tokens)}")
+        formula += " + index_bytes_per_token x tokens"
+    if cost.windows:
+        parts += [f"{plain(per)} x min({plain(tokens)}, {window})" for per, window in cost.windows]
+        formula += " + windowed bytes_per_token x min(tokens, window)"
+    if cost.state_bytes:
+        parts.append(plain(cost.state_bytes))
+        formula += " + state"
+    return Step(
+        name=name, formula=formula, substituted=" + ".join(parts), value=value, unit="bytes", basis="exact", source=FORMULA_SOURCE
+    )
+
+
+def _working(
+    llm: Llm, kv_format: KvFormat, whole: KvCost, rank: KvCost, row: KvAtContext, tp: int, num_sequences: int, block: int
+) -> list[Step]:
+    steps = [kv_bytes_per_token_step(llm, kv_format, whole), sequence_step(whole, row.context_tokens, row.bytes_per_sequence)]
+    steps.append(
+        Step(
+            name="kv_bytes_per_token_per_gpu", formula="max(1, kv_heads / tp) heads per rank; a latent cache is on every rank", unit="bytes/token",
+            substituted=f"tp {tp}: {plain(whole.bytes_per_token)} -> {plain(rank.bytes_per_token)}", value=exact(rank.bytes_per_token),
+            basis="exact", source="https://github.com/vllm-project/vllm/blob/main/vllm/config/model.py (get_num_kv_heads)",
+        )  # fmt: skip
+    )
+    steps.append(
+        Step(
+            name="total_bytes", formula="bytes_per_sequence x num_sequences", value=row.total_bytes, unit="bytes", basis="exact",
+            substituted=f"{row.bytes_per_sequence} x {num_sequences}", source=FORMULA_SOURCE,
+        )  # fmt: skip
+    )
+    steps.append(
+        Step(
+            name="num_blocks", formula="ceil(context_tokens / block_size_tokens)", substituted=f"ceil({row.context_tokens} / {block})",
+            value=row.num_blocks, unit="blocks", basis="exact", source="https://arxiv.org/abs/2309.06180 (paged attention)",
+        )  # fmt: skip
+    )
+    return steps
+
+
+def _warnings(llm: Llm, longest: int, tp: int) -> list[Note]:
+    warnings = []
+    if llm.max_model_len_tokens is not None and longest > llm.max_model_len_tokens:
+        warnings.append(
+            Note(
+                code="beyond_model_length",
+                message=f"{longest} tokens is more than the {llm.max_model_len_tokens} that {llm.slug} was made for; engines refuse it unless told otherwise.",
+            )
+        )
+    if llm.stated_kv_cache is not None and llm.layer_groups is None:
+        warnings.append(Note(code="stated_kv_cache", message=f"The layers of {llm.slug} are not known: {llm.stated_kv_cache.note}."))
+    fewest = min((g.mixer.num_kv_heads for g in llm.layer_groups or () if g.mixer and g.mixer.kind == "attention"), default=tp)
+    if tp > fewest:
+        warnings.append(
+            Note(code="kv_heads_replicated", message=f"tp {tp} is above {fewest} KV heads: heads are replicated and the total over all GPUs grows.")
+        )
+    return warnings

@@ -1,0 +1,140 @@
+"""Does it fit: weights, reserve and KV cache against the memory of one accelerator."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from app.domain.deployment import Deployment, check_layout
+from app.domain.errors import InvalidInput
+from app.domain.hardware import Gpu
+from app.domain.kv_cache import KvCost, kv_cost, kv_is_known, resolve_kv_format
+from app.domain.llm import Llm
+from app.domain.precision import WeightFormat
+from app.domain.weights import WeightsSize, weights_bytes_per_gpu, weights_size
+
+Verdict = Literal["serves", "loads_only", "does_not_fit"]
+Limiting = Literal["weights", "kv_cache", "max_model_len"]
+
+GENERIC_RESERVE_RATIO = 0.15
+"""Memory that the generic engine keeps beside weights and KV cache. Serving guides advise to leave 10 to 20 % of the device free at
+first (the middle, 15 %, is the 12 GB of an 80 GB card that such guides use in their examples); vLLM's default of 0.9 leaves 10 %
+outside its budget before activations: https://docs.vllm.ai/en/stable/configuration/engine_args.html (gpu_memory_utilization)."""
+
+
+@dataclass(frozen=True)
+class Fit:
+    """One replica's memory on its fullest accelerator, and what the rest holds."""
+
+    weights: WeightsSize
+    weights_bytes_per_gpu: int
+    memory_bytes: int
+    budget_bytes: int
+    reserve_bytes: int
+    kv_room_bytes: int
+    """Budget - weights - reserve [bytes]; negative when they do not fit together."""
+    cost: KvCost | None
+    max_model_len_tokens: int | None
+    verdict: Verdict
+    limiting: Limiting | None
+
+    @property
+    def kv_cache_bytes(self) -> int:
+        """KV cache pool on one accelerator [bytes]."""
+        return max(0, self.kv_room_bytes)
+
+    @property
+    def margin_bytes(self) -> int:
+        """What is left (positive) or missing (negative) per accelerator until the verdict changes [bytes]."""
+        if self.verdict == "does_not_fit":
+            return self.memory_bytes - self.weights_bytes_per_gpu
+        if self.limiting == "kv_cache" or self.cost is None or self.max_model_len_tokens is None:
+            return self.kv_room_bytes
+        return self.kv_room_bytes - self.cost.sequence_bytes(self.max_model_len_tokens)
+
+    def with_weights(self, llm: Llm, deployment: Deployment, weights: WeightFormat) -> "Fit":
+        """The same replica with its weights in another format."""
+        size = weights_size(llm, weights)
+        per_gpu = weights_bytes_per_gpu(llm, size.num_bytes, deployment)
+        room = self.budget_bytes - per_gpu - self.reserve_bytes
+        verdict, limiting = _verdict(per_gpu, self.memory_bytes, room, self.cost, self.max_model_len_tokens)
+        return replace(
+            self, weights=size, weights_bytes_per_gpu=per_gpu, kv_room_bytes=room, verdict=verdict, limiting=limiting
+        )
+
+    def capacity_tokens(self) -> int | None:
+        """Token positions of one engine rank when sequences have the longest admitted length: floor(kv x L / sequence_bytes(L))."""
+        if self.cost is None:
+            return None
+        length = self.max_model_len_tokens or 1
+        per_sequence = self.cost.sequence_bytes(length)
+        return self.kv_cache_bytes * length // per_sequence if per_sequence else None
+
+    def sequences(self, tokens: float) -> int | None:
+        """Sequences of `tokens` tokens that one engine rank holds at once."""
+        if self.cost is None:
+            return None
+        per_sequence = self.cost.sequence_bytes(tokens)
+        return self.kv_cache_bytes // per_sequence if per_sequence else None
+
+
+def fit(llm: Llm, gpu: Gpu, deployment: Deployment) -> Fit:
+    """Memory of one replica on its fullest accelerator.
+
+    budget = memory x fraction; kv = budget - weights/gpu - reserve, all [bytes]. Verdicts: `does_not_fit` when the weights exceed the
+    memory; `loads_only` when no KV cache is left, or not even one sequence of the longest admitted length fits; else `serves`.
+    The reserve is `reserve_bytes_per_gpu`, or GENERIC_RESERVE_RATIO of the memory unless a memory fraction takes its place.
+    Raises InvalidInput for an impossible layout, MissingFigure when the catalog lacks the memory size.
+    """
+    check_layout(llm, deployment)
+    memory = gpu.require_memory_bytes()
+    weights = weights_size(llm, deployment.weights)
+    per_gpu = weights_bytes_per_gpu(llm, weights.num_bytes, deployment)
+    fraction = deployment.memory_fraction_ratio
+    budget = memory if fraction is None else int(memory * fraction)
+    reserve = deployment.reserve_bytes_per_gpu
+    if reserve is None:
+        reserve = int(GENERIC_RESERVE_RATIO * memory) if fraction is None else 0
+    if reserve > memory:
+        raise InvalidInput(
+            f"the reserve of {reserve} bytes is more than the {memory} bytes of {gpu.slug}",
+            field="/deployment/reserve_bytes_per_gpu", value=reserve, expected=f"at most {memory}",
+        )  # fmt: skip
+    cost = kv_cost(llm, resolve_kv_format(llm, deployment.kv_cache), tp=deployment.tp, pp=deployment.pp) if kv_is_known(llm) else None
+    length = deployment.max_model_len_tokens or llm.max_model_len_tokens
+    room = budget - per_gpu - reserve
+    verdict, limiting = _verdict(per_gpu, memory, room, cost, length)
+    return Fit(weights, per_gpu, memory, budget, reserve, room, cost, length, verdict, limiting)
+
+
+def _verdict(weights: int, memory: int, room: int, cost: KvCost | None, length: int | None) -> tuple[Verdict, Limiting | None]:
+    if weights > memory:
+        return "does_not_fit", "weights"
+    if room <= 0:
+        return "loads_only", "kv_cache"
+    if cost is not None and length is not None and cost.sequence_bytes(length) > room:
+        return "loads_only", "max_model_len"
+    return "serves", None
+
+
+def valid_tps(llm: Llm, largest: int = 64) -> Iterator[int]:
+    """Tensor-parallel degrees up to `largest` that the model can be split into, in ascending order; powers of two where heads are unknown."""
+    kv_heads = {group.mixer.num_kv_heads for group in llm.layer_groups or () if group.mixer and group.mixer.kind == "attention"}
+    heads = llm.num_attention_heads
+    for tp in range(1, largest + 1):
+        if heads % tp == 0 if heads is not None else tp & (tp - 1) == 0:
+            if all(kv % tp == 0 or tp % kv == 0 for kv in kv_heads):
+                yield tp
+
+
+def longest_len_tokens(found: Fit) -> int | None:
+    """The longest sequence that fits alone in the KV room [tokens], or None when none does or the KV cost is unknown."""
+    if found.cost is None or found.kv_room_bytes <= 0:
+        return None
+    low, high = 0, found.max_model_len_tokens or 10**9
+    while low < high:
+        middle = (low + high + 1) // 2
+        if found.cost.sequence_bytes(middle) <= found.kv_room_bytes:
+            low = middle
+        else:
+            high = middle - 1
+    return low or None

@@ -1,0 +1,297 @@
+"""The answer of `/memory`: the verdict, what takes the memory, and what would fit instead, with its working."""
+
+from collections.abc import Sequence
+
+from app.domain.deployment import Deployment
+from app.domain.errors import PlannerError
+from app.domain.hardware import Gpu
+from app.domain.kv_answer import kv_bytes_per_token_step
+from app.domain.kv_cache import kv_cost, kv_is_known, resolve_kv_format
+from app.domain.llm import Llm
+from app.domain.memory import GENERIC_RESERVE_RATIO, Fit, Limiting, Verdict, fit, longest_len_tokens, valid_tps
+from app.domain.precision import WEIGHTS, KvFormat, WeightFormat
+from app.domain.provenance import Answer, Note, Step, Versions
+from app.domain.units import gigabytes, plain
+from app.domain.value import Value
+from app.domain.weights import weights_steps
+
+RESERVE_SOURCE = "https://docs.vllm.ai/en/stable/configuration/engine_args.html (gpu_memory_utilization)"
+
+
+class MemoryPerGpu(Value):
+    """Memory of the fullest accelerator of a replica; the terms add up to `memory_bytes` when the model fits."""
+
+    memory_bytes: int
+    """What the device has [bytes]."""
+    budget_bytes: int
+    """What the engine may use of it [bytes]."""
+    weights_bytes: int
+    """Weights [bytes]."""
+    free_after_weights_bytes: int
+    """Memory - weights; negative when the weights alone do not fit [bytes]."""
+    reserve_bytes: int
+    """Everything beside weights and KV cache as one figure: the generic engine does not split it [bytes]."""
+    activation_bytes: int
+    """Activations, where the engine's own terms are modelled; else within `reserve_bytes` [bytes]."""
+    cuda_graph_bytes: int
+    """CUDA graphs, where modelled; else within `reserve_bytes` [bytes]."""
+    communication_bytes: int
+    """Communication buffers, where modelled; else within `reserve_bytes` [bytes]."""
+    runtime_bytes: int
+    """Runtime and fragmentation, where modelled; else within `reserve_bytes` [bytes]."""
+    safety_bytes: int
+    """Outside the engine's budget: memory - budget [bytes]."""
+    kv_cache_bytes: int
+    """KV cache pool [bytes]."""
+
+
+class MemoryAtPrecision(Value):
+    """The same replica with weights in one format."""
+
+    weights: WeightFormat
+    """Format of the weights."""
+    weights_bytes: int
+    """Weights of the whole model [bytes]."""
+    weights_bytes_per_gpu: int
+    """Weights on the fullest accelerator [bytes]."""
+    verdict: Verdict
+    """Whether a replica with such weights serves."""
+    kv_capacity_tokens: int | None
+    """Token positions of one engine rank; None where the KV cache of the model is unknown."""
+
+
+class FittingChange(Value):
+    """One change of the deployment, and the verdict after computing it again."""
+
+    change: str
+    """What to change, as a sentence."""
+    deployment: Deployment
+    """The changed deployment."""
+    verdict: Verdict
+    """Verdict of the changed deployment."""
+    kv_capacity_tokens: int | None
+    """Token positions of one engine rank after the change."""
+
+
+class MemoryAnswer(Answer):
+    """Whether a replica fits, and what it leaves for the KV cache."""
+
+    model: str
+    """Catalog slug of the model, or `inline`."""
+    gpu: str
+    """Catalog slug of the accelerator, or `inline`."""
+    num_gpus: int
+    """Accelerators of one replica: tp x pp x dp."""
+    verdict: Verdict
+    """serves, loads_only (weights fit, requests do not), does_not_fit."""
+    limiting: Limiting | None
+    """What stands in the way; None when it serves."""
+    margin_bytes: int
+    """Left per accelerator (positive), or missing (negative) for the next better verdict [bytes]."""
+    per_gpu: MemoryPerGpu
+    """The fullest accelerator."""
+    weights_bytes: int
+    """Weights of the whole model [bytes]."""
+    kv_cache: KvFormat
+    """Precision of the KV cache."""
+    kv_capacity_tokens: int | None
+    """Token positions of one engine rank (its tp x pp accelerators together); None where the KV cache of the model is unknown."""
+    max_model_len_tokens: int | None
+    """Longest sequence that is admitted [tokens]."""
+    max_concurrency_at_max_len_ratio: float | None
+    """Sequences of that length which one engine rank holds, not rounded, as vLLM prints it."""
+    by_precision: Sequence[MemoryAtPrecision]
+    """The same replica with every weight format."""
+    smallest_tp: int | None
+    """Smallest tensor-parallel degree up to 64 that serves with everything else equal; None when none does."""
+    what_would_fit: Sequence[FittingChange]
+    """Single changes that would make it serve, each computed again; empty when it serves."""
+
+
+def answer_memory(llm: Llm, gpu: Gpu, deployment: Deployment, *, assumptions: Sequence[Note], versions: Versions) -> MemoryAnswer:
+    """Weights, reserve and KV cache of one replica against the memory of its accelerators, with the working.
+
+    kv = memory x fraction - weights / gpu - reserve [bytes]; see `memory.fit` for the verdicts. Raises InvalidInput for an impossible
+    layout and MissingFigure when the catalog lacks the memory size.
+    """
+    found = fit(llm, gpu, deployment)
+    per_sequence = found.cost.sequence_bytes(found.max_model_len_tokens) if found.cost and found.max_model_len_tokens else None
+    return MemoryAnswer(
+        summary=_summary(llm, gpu, deployment, found),
+        working=memory_steps(llm, gpu, deployment, found),
+        assumptions=assumptions,
+        warnings=_warnings(llm, deployment, found),
+        versions=versions,
+        model=llm.slug,
+        gpu=gpu.slug,
+        num_gpus=deployment.num_gpus,
+        verdict=found.verdict,
+        limiting=found.limiting,
+        margin_bytes=found.margin_bytes,
+        per_gpu=MemoryPerGpu(
+            memory_bytes=found.memory_bytes,
+            budget_bytes=found.budget_bytes,
+            weights_bytes=found.weights_bytes_per_gpu,
+            free_after_weights_bytes=found.memory_bytes - found.weights_bytes_per_gpu,
+            reserve_bytes=found.reserve_bytes,
+            activation_bytes=0,
+            cuda_graph_bytes=0,
+            communication_bytes=0,
+            runtime_bytes=0,
+            safety_bytes=found.memory_bytes - found.budget_bytes,
+            kv_cache_bytes=found.kv_cache_bytes,
+        ),
+        weights_bytes=found.weights.num_bytes,
+        kv_cache=resolve_kv_format(llm, deployment.kv_cache),
+        kv_capacity_tokens=found.capacity_tokens(),
+        max_model_len_tokens=found.max_model_len_tokens,
+        max_concurrency_at_max_len_ratio=found.kv_cache_bytes / per_sequence if per_sequence else None,
+        by_precision=[_at_precision(llm, deployment, found, weights) for weights in WEIGHTS],
+        smallest_tp=_smallest_tp(llm, gpu, deployment),
+        what_would_fit=[] if found.verdict == "serves" else _what_would_fit(llm, gpu, deployment, found),
+    )
+
+
+def memory_steps(llm: Llm, gpu: Gpu, deployment: Deployment, found: Fit) -> list[Step]:
+    """The working from parameters to token positions."""
+    steps = weights_steps(llm, deployment, found.weights, found.weights_bytes_per_gpu)
+    basis_source = gpu.memory_basis.basis if gpu.memory_basis else "request"
+    fraction = deployment.memory_fraction_ratio
+    steps.append(
+        Step(
+            name="budget_bytes", formula="memory_bytes x memory_fraction_ratio", substituted=f"{found.memory_bytes} x {plain(fraction or 1)}",
+            value=found.budget_bytes, unit="bytes", basis="datasheet" if gpu.memory_basis else "exact", source=f"{gpu.slug}: {basis_source}",
+        )  # fmt: skip
+    )
+    if deployment.reserve_bytes_per_gpu is not None:
+        reserve = ("given", str(found.reserve_bytes), "request")
+    elif fraction is not None:
+        reserve = ("0: memory_fraction_ratio takes its place", "0", "request")
+    else:
+        reserve = ("memory_bytes x reserve ratio", f"{found.memory_bytes} x {GENERIC_RESERVE_RATIO}", RESERVE_SOURCE)
+    steps.append(
+        Step(
+            name="reserve_bytes", formula=reserve[0], substituted=reserve[1], value=found.reserve_bytes, unit="bytes",
+            basis="exact" if reserve[2] == "request" else "assumed", source=reserve[2],
+        )  # fmt: skip
+    )
+    steps.append(
+        Step(
+            name="kv_cache_bytes", formula="max(0, budget_bytes - weights_bytes_per_gpu - reserve_bytes)",
+            substituted=f"max(0, {found.budget_bytes} - {found.weights_bytes_per_gpu} - {found.reserve_bytes})",
+            value=found.kv_cache_bytes, unit="bytes", basis="exact", source="sum of the terms above",
+        )  # fmt: skip
+    )
+    if found.cost is not None:
+        steps += _capacity_steps(llm, deployment, found)
+    return steps
+
+
+def _capacity_steps(llm: Llm, deployment: Deployment, found: Fit) -> list[Step]:
+    kv_format = resolve_kv_format(llm, deployment.kv_cache)
+    assert found.cost is not None  # noqa: S101 - the caller checked
+    length = found.max_model_len_tokens or 1
+    per_sequence = found.cost.sequence_bytes(length)
+    capacity = found.capacity_tokens()
+    steps = [kv_bytes_per_token_step(llm, kv_format, kv_cost(llm, kv_format))]
+    if capacity is None:
+        return steps
+    flat = not (found.cost.windows or found.cost.state_bytes)
+    steps.append(
+        Step(
+            name="kv_bytes_per_sequence_per_gpu", formula="one sequence of max_model_len_tokens on one GPU", unit="bytes", basis="exact",
+            substituted=f"{plain(found.cost.bytes_per_token + found.cost.index_bytes_per_token)} x {length}" + ("" if flat else " + windows + state"),
+            value=per_sequence, source="https://arxiv.org/abs/2309.06180 (paged attention)",
+        )  # fmt: skip
+    )
+    steps.append(
+        Step(
+            name="kv_capacity_tokens", formula="floor(kv_cache_bytes x max_model_len_tokens / kv_bytes_per_sequence_per_gpu)",
+            substituted=f"floor({found.kv_cache_bytes} x {length} / {per_sequence})", value=capacity, unit="tokens", basis="exact",
+            source="https://github.com/vllm-project/vllm/blob/main/vllm/v1/core/kv_cache_utils.py (token line = concurrency x length)",
+        )  # fmt: skip
+    )
+    return steps
+
+
+def _at_precision(llm: Llm, deployment: Deployment, found: Fit, weights: WeightFormat) -> MemoryAtPrecision:
+    other = found.with_weights(llm, deployment, weights)
+    return MemoryAtPrecision(
+        weights=weights,
+        weights_bytes=other.weights.num_bytes,
+        weights_bytes_per_gpu=other.weights_bytes_per_gpu,
+        verdict=other.verdict,
+        kv_capacity_tokens=other.capacity_tokens(),
+    )
+
+
+def _with_tp(deployment: Deployment, tp: int) -> Deployment:
+    return deployment.model_copy(update={"tp": tp, "ep": 1 if deployment.ep == 1 else tp * deployment.dp})
+
+
+def _smallest_tp(llm: Llm, gpu: Gpu, deployment: Deployment) -> int | None:
+    serving = (tp for tp in valid_tps(llm) if fit(llm, gpu, _with_tp(deployment, tp)).verdict == "serves")
+    return next(serving, None)
+
+
+def _what_would_fit(llm: Llm, gpu: Gpu, deployment: Deployment, found: Fit) -> list[FittingChange]:
+    """Single changes, mildest first; each is computed again and kept only when it then serves."""
+    candidates: list[tuple[str, Deployment]] = []
+    longest = longest_len_tokens(found)
+    if found.limiting == "max_model_len" and longest:
+        candidates.append((f"max_model_len_tokens {longest}", deployment.model_copy(update={"max_model_len_tokens": longest})))
+    if kv_is_known(llm) and resolve_kv_format(llm, deployment.kv_cache) in ("bf16", "fp16"):
+        candidates.append(("kv_cache fp8", deployment.model_copy(update={"kv_cache": "fp8"})))
+    formats: tuple[WeightFormat, ...] = ("fp8", "awq")
+    candidates += [(f"weights {weights}", deployment.model_copy(update={"weights": weights})) for weights in formats]
+    candidates += [(f"tp {tp}", _with_tp(deployment, tp)) for tp in valid_tps(llm) if tp > deployment.tp]
+    changes: list[FittingChange] = []
+    for change, changed in candidates:
+        try:
+            after = fit(llm, gpu, changed)
+        except PlannerError:  # a stated KV figure exists for one precision only
+            continue
+        smaller = changed.weights is None or changed.weights == deployment.weights or after.weights.num_bytes < found.weights.num_bytes
+        if after.verdict == "serves" and smaller:
+            changes.append(FittingChange(change=change, deployment=changed, verdict=after.verdict, kv_capacity_tokens=after.capacity_tokens()))
+        if changes and change.startswith("tp"):
+            break
+    return changes
+
+
+def _summary(llm: Llm, gpu: Gpu, deployment: Deployment, found: Fit) -> str:
+    where = f"{deployment.num_gpus} x {gpu.slug}" if deployment.num_gpus > 1 else f"one {gpu.slug}"
+    head = f"{llm.slug} on {where}: weights {gigabytes(found.weights_bytes_per_gpu)} per GPU"
+    if found.verdict == "does_not_fit":
+        return f"{head} do not fit into {gigabytes(found.memory_bytes)}; {gigabytes(-found.margin_bytes)} are missing on each GPU."
+    if found.limiting == "kv_cache":
+        left = found.memory_bytes - found.weights_bytes_per_gpu
+        return f"{head} load, but the {gigabytes(left)} left are less than the reserve of {gigabytes(found.reserve_bytes)}: no KV cache, nothing is served."
+    capacity = found.capacity_tokens()
+    positions = f", {capacity} token positions" if capacity is not None else ""
+    if found.limiting == "max_model_len":
+        return f"{head} load and {gigabytes(found.kv_cache_bytes)} per GPU are left for KV cache{positions}: less than one sequence of {found.max_model_len_tokens} tokens."
+    return f"{head} serve with {gigabytes(found.kv_cache_bytes)} of KV cache per GPU{positions}."
+
+
+def _warnings(llm: Llm, deployment: Deployment, found: Fit) -> list[Note]:
+    warnings = []
+    if deployment.engine != "generic":
+        warnings.append(
+            Note(
+                code="generic_memory_terms",
+                message=f"The memory terms of {deployment.engine} are not modelled yet: the reserve is the generic engine's single figure.",
+            )
+        )
+    if found.cost is None:
+        warnings.append(Note(code="kv_cache_unknown", message=f"The layers of {llm.slug} are not given: the KV cache could not be checked."))
+    if deployment.reserve_bytes_per_gpu == 0 and deployment.memory_fraction_ratio in (None, 1):
+        warnings.append(
+            Note(code="no_reserve", message="No memory is reserved for activations, graphs and buffers: a real engine runs out of memory.")
+        )
+    longest = llm.max_model_len_tokens
+    if longest is not None and (found.max_model_len_tokens or 0) > longest:
+        warnings.append(
+            Note(code="beyond_model_length", message=f"max_model_len_tokens is above the {longest} tokens that {llm.slug} was made for.")
+        )
+    return warnings
