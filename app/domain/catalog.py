@@ -50,9 +50,10 @@ class Catalog:
 
     def __post_init__(self) -> None:
         gpu_names = {gpu.name.casefold(): slug for slug, gpu in self.gpus.items()} | {slug: slug for slug in self.gpus}
+        aliases = {alias.casefold(): slug for slug, model in self.models.items() for alias in model.hf_aliases}
         hub_ids = {model.hf_id.casefold(): slug for slug, model in self.models.items() if model.hf_id}
         object.__setattr__(self, "_gpu_names", gpu_names)
-        object.__setattr__(self, "_model_names", hub_ids | {slug: slug for slug in self.models})
+        object.__setattr__(self, "_model_names", aliases | hub_ids | {slug: slug for slug in self.models})
 
     def gpu(self, name: str, *, field: str = "/gpu") -> Gpu:
         """The accelerator called `name` (slug or full name, case-insensitive); raises UnknownName with the nearest slugs."""

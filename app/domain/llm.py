@@ -161,6 +161,8 @@ class Llm(Value):
     """Name in the catalog."""
     hf_id: str | None = Field(default=None, max_length=200)
     """Hugging Face repository id."""
+    hf_aliases: tuple[Annotated[str, Field(max_length=200)], ...] = Field(default=(), max_length=20)
+    """Further Hugging Face repositories with the same layers and context length (instruction-tuned, renamed); found by these ids too."""
     family: str | None = Field(default=None, max_length=100)
     """Family of models."""
     num_params: Annotated[int, Field(gt=0, le=10**16)]

@@ -1,0 +1,70 @@
+"""The bundled YAML files as domain values, each validated, with a digest of the whole."""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from typing import Any, TypeVar
+
+import yaml
+from pydantic import ValidationError
+
+from app.domain.catalog import GpuPrice
+from app.domain.hardware import Gpu
+from app.domain.llm import Llm
+
+Entry = TypeVar("Entry", Gpu, Llm, GpuPrice)
+# libyaml reads the files six times faster; a wheel of PyYAML for a rare platform may come without it.
+_YAML_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+class CatalogFileError(Exception):
+    """A catalog file that cannot be read; names the file, the field and what is wrong with it."""
+
+
+@dataclass(frozen=True)
+class BundledCatalog:
+    """What the release brings along, by slug; `digest` changes with every change of any file."""
+
+    gpus: Mapping[str, Gpu]
+    models: Mapping[str, Llm]
+    prices: Mapping[str, GpuPrice]
+    digest: str
+
+
+def load_bundled(root: Traversable | None = None) -> BundledCatalog:
+    """Read and validate every file below `root` (default: this package); raises CatalogFileError."""
+    root = root or files("app.catalog")
+    digest = hashlib.sha256()
+    gpus = _folder(root / "gpus", Gpu, digest)
+    models = _folder(root / "models", Llm, digest)
+    prices = _folder(root / "prices", GpuPrice, digest)
+    for slug, price in prices.items():
+        if price.gpu not in gpus:
+            raise CatalogFileError(f"prices/{slug}.yaml: gpu: {price.gpu!r} is not a file in gpus/")
+    return BundledCatalog(gpus, models, prices, digest.hexdigest())
+
+
+def parse_entry(text: bytes, entry_type: type[Entry], file_name: str) -> Entry:
+    """One file as a domain value; raises CatalogFileError with the file's name and the field."""
+    try:
+        return entry_type.model_validate(yaml.load(text, _YAML_LOADER))  # noqa: S506 - both loaders are safe ones
+    except yaml.YAMLError as error:
+        raise CatalogFileError(f"{file_name}: not YAML: {error}") from error
+    except ValidationError as error:
+        faults = "; ".join(f"{'.'.join(map(str, fault['loc'])) or 'entry'}: {fault['msg']}" for fault in error.errors())
+        raise CatalogFileError(f"{file_name}: {faults}") from error
+
+
+def _folder(folder: Traversable, entry_type: type[Entry], digest: Any) -> dict[str, Entry]:
+    entries: dict[str, Entry] = {}
+    for file in sorted((file for file in folder.iterdir() if file.name.endswith(".yaml")), key=lambda file: file.name):
+        name = f"{folder.name}/{file.name}"
+        text = file.read_bytes()
+        digest.update(name.encode() + b"\0" + text + b"\0")
+        entry = parse_entry(text, entry_type, name)
+        if file.name != f"{entry.slug}.yaml":
+            raise CatalogFileError(f"{name}: slug: {entry.slug!r} is not the name of the file")
+        entries[entry.slug] = entry
+    return entries
