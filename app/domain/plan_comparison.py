@@ -1,0 +1,86 @@
+"""Two revisions side by side: which inputs and which parts of the answer differ."""
+
+from collections.abc import Sequence
+
+from app.domain.json_difference import Difference, JsonObject, differences, escaped
+from app.domain.plan import Comparison, Plan, PlanHead
+
+NOT_FIGURES = frozenset({"working", "versions"})
+"""Parts of an answer that are not compared: the working repeats the figures, the versions are reported by themselves."""
+NAMED_IN_SUMMARY = 3
+
+
+def compare(before: Plan, after: Plan) -> Comparison:
+    """What differs from one plan to the other; calculations of different kinds are compared on the fields that both have."""
+    inputs, lone_inputs = _shared(before.request, after.request, same_kind=before.kind == after.kind)
+    answers, lone_answers = _shared(before.answer, after.answer, same_kind=before.kind == after.kind)
+    return Comparison(
+        before=head(before),
+        after=head(after),
+        summary=_comparison_summary(before, after, inputs, answers),
+        inputs=inputs,
+        answers=answers,
+        not_compared=[*(f"/request{name}" for name in lone_inputs), *(f"/answer{name}" for name in lone_answers)],
+    )
+
+
+def head(plan: Plan) -> PlanHead:
+    """The plan without its contents."""
+    return PlanHead(**{name: getattr(plan, name) for name in PlanHead.model_fields})
+
+
+def answer_differences(before: JsonObject, after: JsonObject) -> Sequence[Difference]:
+    """Fields in which two answers of one calculation differ."""
+    return _shared(before, after, same_kind=True)[0]
+
+
+def change_summary(found: Sequence[Difference]) -> str:
+    """The first few differences in words: `/replicas 5 -> 4 (-20 %)`."""
+    told = [_in_words(difference) for difference in found if difference.pointer != "/summary"]
+    more = len(told) - NAMED_IN_SUMMARY
+    return ", ".join(told[:NAMED_IN_SUMMARY]) + (f" and {more} more" if more > 0 else "")
+
+
+def _shared(before: JsonObject, after: JsonObject, *, same_kind: bool) -> tuple[Sequence[Difference], Sequence[str]]:
+    one = {name: value for name, value in before.items() if name not in NOT_FIGURES}
+    other = {name: value for name, value in after.items() if name not in NOT_FIGURES}
+    if same_kind:
+        return tuple(differences(one, other)), ()
+    lone = [f"/{escaped(name)}" for name in dict.fromkeys((*one, *other)) if (name in one) != (name in other)]
+    both = [name for name in one if name in other]
+    return tuple(differences({name: one[name] for name in both}, {name: other[name] for name in both})), lone
+
+
+def _comparison_summary(before: Plan, after: Plan, inputs: Sequence[Difference], answers: Sequence[Difference]) -> str:
+    same_plan = before.id == after.id
+    one = f"revision {before.revision}" if same_plan else f"“{before.name}” revision {before.revision}"
+    other = f"revision {after.revision}" if same_plan else f"“{after.name}” revision {after.revision}"
+    kinds = "" if before.kind == after.kind else f" A {before.kind} and a {after.kind} plan are compared on the fields that both have."
+    if not inputs and not answers:
+        return f"Nothing differs from {one} to {other}.{kinds}"
+    asked = f"{len(inputs)} inputs differ: {change_summary(inputs)}." if inputs else "No input differs."
+    figures = [difference for difference in answers if difference.pointer != "/summary"]
+    answered = f"{len(figures)} fields of the answer differ: {change_summary(figures)}." if figures else "The figures are the same."
+    return f"From {one} to {other}: {asked} {answered}{kinds}"
+
+
+def _in_words(difference: Difference) -> str:
+    ratio = f" ({difference.change_ratio:+.3g} of before)" if difference.change_ratio is not None else ""
+    return f"{difference.pointer} {_short(difference.before)} -> {_short(difference.after)}{ratio}"
+
+
+def _short(value: object) -> str:
+    match value:
+        case None:
+            return "nothing"
+        case bool():
+            return "true" if value else "false"
+        case float():
+            return f"{value:.6g}"
+        case int() | str():
+            text = str(value) if not isinstance(value, int) or abs(value) < 10**18 else "a number beyond 10^18"
+            return text if len(text) <= 60 else text[:59] + "…"
+        case list():
+            return f"{len(value)} entries"
+        case _:
+            return "an object"
