@@ -1,0 +1,178 @@
+"""How many requests a replica holds at once."""
+
+from collections.abc import Sequence
+from typing import Literal
+
+from app.domain.deployment import Deployment
+from app.domain.errors import MissingFigure
+from app.domain.hardware import Gpu
+from app.domain.kv_answer import sequence_step
+from app.domain.llm import Llm
+from app.domain.memory import Fit, fit
+from app.domain.memory_answer import memory_steps
+from app.domain.provenance import Answer, Note, Step, Versions
+from app.domain.rounding import floor
+from app.domain.units import plain
+from app.domain.value import Value
+
+SAFETY_SOURCE = "serving practice: plan with 60 to 80 % of the theoretical maximum, lengths vary and engines preempt when the pool is full"
+
+
+class ConcurrencyAtLength(Value):
+    """Requests of one length that a replica holds."""
+
+    tokens_per_sequence: float
+    """Length of a request, prompt and output together [tokens]."""
+    max_concurrency: int
+    """Requests whose KV cache fits at once, or `max_num_seqs` where that is less."""
+    safe_concurrency: int
+    """floor(max_concurrency x safety_ratio)."""
+
+
+class ConcurrencyAnswer(Answer):
+    """Requests that one replica holds at once."""
+
+    model: str
+    """Catalog slug of the model, or `inline`."""
+    gpu: str
+    """Catalog slug of the accelerator, or `inline`."""
+    num_gpus: int
+    """Accelerators of one replica."""
+    kv_capacity_tokens: int
+    """Token positions of one engine rank, across its tp x pp accelerators."""
+    num_engine_ranks: int
+    """Attention data-parallel ranks of the replica, each with a pool of its own."""
+    max_concurrency: int
+    """Requests of the mean length that the replica holds."""
+    safe_concurrency: int
+    """floor(max_concurrency x safety_ratio): what to plan with."""
+    at_mean: ConcurrencyAtLength
+    """At the mean length."""
+    at_p95: ConcurrencyAtLength | None
+    """At the 95th percentile of the length; None when it is not given."""
+    at_max_model_len: ConcurrencyAtLength | None
+    """At the longest admitted length; None when it is not known."""
+    recommended_max_num_seqs: int
+    """`max_num_seqs` to start a load test with: safe_concurrency rounded down to a multiple of 8."""
+    load_test_concurrency: Sequence[int]
+    """Concurrency levels of a load test: powers of two up to the maximum."""
+    binding: Literal["kv_cache", "max_num_seqs"]
+    """What limits the number of requests."""
+
+
+def at_length(found: Fit, deployment: Deployment, tokens: float, safety_ratio: float) -> ConcurrencyAtLength:
+    """Requests of `tokens` tokens in one replica: min(dp x floor(kv_cache_bytes / sequence_bytes), max_num_seqs), and the safe share."""
+    per_rank = found.sequences(tokens)
+    most = deployment.dp * per_rank if per_rank is not None else 0
+    if deployment.max_num_seqs is not None:
+        most = min(most, deployment.max_num_seqs * deployment.dp)
+    return ConcurrencyAtLength(tokens_per_sequence=tokens, max_concurrency=most, safe_concurrency=floor(most * safety_ratio))
+
+
+def answer_concurrency(
+    llm: Llm,
+    gpu: Gpu,
+    deployment: Deployment,
+    *,
+    mean_tokens: float,
+    p95_tokens: float | None,
+    safety_ratio: float,
+    assumptions: Sequence[Note],
+    versions: Versions,
+) -> ConcurrencyAnswer:
+    """Requests that one replica holds at the mean, the 95th percentile and the longest length.
+
+    max = floor(kv_cache_bytes / kv_bytes_per_sequence) per engine rank, safe = floor(max x safety_ratio). Lengths in tokens, prompt and
+    output together. Raises MissingFigure when the KV cache of the model is not known.
+    """
+    found = fit(llm, gpu, deployment)
+    capacity = found.capacity_tokens()
+    if found.cost is None or capacity is None:
+        raise MissingFigure(
+            f"the layers of {llm.slug} are not known, so the requests that fit cannot be counted",
+            field="/model", value=llm.slug, expected="num_layers, num_kv_heads and head_dim beside params, or layer_groups, or a catalog model",
+        )  # fmt: skip
+    mean = at_length(found, deployment, mean_tokens, safety_ratio)
+    longest = found.max_model_len_tokens
+    unlimited = (found.sequences(mean_tokens) or 0) * deployment.dp
+    return ConcurrencyAnswer(
+        summary=(
+            f"{llm.slug} on {deployment.num_gpus} x {gpu.slug} holds {mean.max_concurrency} requests of {plain(mean_tokens)} tokens "
+            f"({capacity} token positions per engine rank); plan with {mean.safe_concurrency}."
+        ),
+        working=_working(llm, gpu, deployment, found, mean, safety_ratio),
+        assumptions=assumptions,
+        warnings=_warnings(found, mean_tokens),
+        versions=versions,
+        model=llm.slug,
+        gpu=gpu.slug,
+        num_gpus=deployment.num_gpus,
+        kv_capacity_tokens=capacity,
+        num_engine_ranks=deployment.dp,
+        max_concurrency=mean.max_concurrency,
+        safe_concurrency=mean.safe_concurrency,
+        at_mean=mean,
+        at_p95=None if p95_tokens is None else at_length(found, deployment, p95_tokens, safety_ratio),
+        at_max_model_len=None if longest is None else at_length(found, deployment, longest, safety_ratio),
+        recommended_max_num_seqs=recommended_max_num_seqs(mean.safe_concurrency),
+        load_test_concurrency=ramp(mean.max_concurrency),
+        binding="max_num_seqs" if mean.max_concurrency < unlimited else "kv_cache",
+    )
+
+
+def recommended_max_num_seqs(safe_concurrency: int) -> int:
+    """The multiple of 8 below the safe concurrency (engines capture CUDA graphs in steps of 8), or itself below 8."""
+    return safe_concurrency // 8 * 8 if safe_concurrency >= 8 else safe_concurrency
+
+
+def ramp(max_concurrency: int) -> list[int]:
+    """Powers of two up to the maximum: 1, 2, 4 ...
+
+    >>> ramp(77)
+    [1, 2, 4, 8, 16, 32, 64]
+    """
+    return [1 << power for power in range(max_concurrency.bit_length())]
+
+
+def concurrency_steps(found: Fit, deployment: Deployment, at: ConcurrencyAtLength, safety_ratio: float) -> list[Step]:
+    """The working from the KV pool to the safe number of requests."""
+    assert found.cost is not None  # noqa: S101 - callers check
+    per_sequence = found.cost.sequence_bytes(at.tokens_per_sequence)
+    cap = f", {deployment.max_num_seqs} x {deployment.dp}" if deployment.max_num_seqs is not None else ""
+    return [
+        sequence_step(found.cost, at.tokens_per_sequence, per_sequence, "kv_bytes_per_request_per_gpu"),
+        Step(
+            name="max_concurrency", formula="min(dp x floor(kv_cache_bytes / kv_bytes_per_request_per_gpu), max_num_seqs x dp)",
+            substituted=f"min({deployment.dp} x floor({found.kv_cache_bytes} / {per_sequence}){cap})", value=at.max_concurrency,
+            unit="requests", basis="exact", source="https://arxiv.org/abs/2309.06180 (paged attention)",
+        ),
+        Step(
+            name="safe_concurrency", formula="floor(max_concurrency x safety_ratio)", unit="requests", basis="assumed", source=SAFETY_SOURCE,
+            substituted=f"floor({at.max_concurrency} x {plain(safety_ratio)})", value=at.safe_concurrency,
+        ),
+    ]  # fmt: skip
+
+
+def _working(llm: Llm, gpu: Gpu, deployment: Deployment, found: Fit, mean: ConcurrencyAtLength, safety_ratio: float) -> list[Step]:
+    recommended = recommended_max_num_seqs(mean.safe_concurrency)
+    return [
+        *memory_steps(llm, gpu, deployment, found),
+        *concurrency_steps(found, deployment, mean, safety_ratio),
+        Step(
+            name="recommended_max_num_seqs", formula="safe_concurrency rounded down to a multiple of 8", value=recommended, unit="requests",
+            substituted=f"{mean.safe_concurrency} -> {recommended}", basis="assumed",
+            source="https://github.com/vllm-project/vllm/blob/main/vllm/config/vllm.py (CUDA graph sizes in steps of 8)",
+        ),
+    ]  # fmt: skip
+
+
+def _warnings(found: Fit, mean_tokens: float) -> list[Note]:
+    warnings = []
+    if found.verdict != "serves":
+        warnings.append(Note(code=found.verdict, message=f"The deployment does not serve ({found.verdict}, limited by {found.limiting})."))
+    longest = found.max_model_len_tokens
+    if longest is not None and mean_tokens > longest:
+        warnings.append(
+            Note(code="beyond_max_model_len", message=f"Requests of {plain(mean_tokens)} tokens are longer than max_model_len_tokens {longest}.")
+        )
+    return warnings

@@ -1,0 +1,178 @@
+"""What tokens, requests and tasks cost at a given hourly price and throughput."""
+
+from collections.abc import Sequence
+from typing import Annotated
+
+from pydantic import Field
+
+from app.domain.provenance import Answer, Note, Step, Versions
+from app.domain.units import exact, plain
+from app.domain.value import Value
+
+HOURS_PER_MONTH = 730
+"""365 x 24 / 12 hours, the month that cloud price lists use (https://aws.amazon.com/ec2/pricing/on-demand/)."""
+SOURCE = "definition: cost per token = price per second / tokens per second"
+
+
+class Throughput(Value):
+    """What one replica sustains."""
+
+    output_tokens_per_s: Annotated[float, Field(gt=0, le=1e12)] | None = None
+    """Output tokens per second of one replica [tokens/s]."""
+    input_tokens_per_s: Annotated[float, Field(gt=0, le=1e12)] | None = None
+    """Input tokens per second of one replica [tokens/s]."""
+    request_rps: Annotated[float, Field(gt=0, le=1e9)] | None = None
+    """Finished requests per second of one replica [requests/s]."""
+
+
+class CostAnswer(Answer):
+    """Unit costs; None where the request does not say what they need."""
+
+    replicas: int
+    """Replicas that are paid for."""
+    usd_per_hour: float
+    """Price of the fleet [USD/hour]."""
+    usd_per_month: float
+    """Price of the fleet in a month of 730 hours [USD]."""
+    output_tokens_per_hour: float | None
+    """Output tokens of the fleet in an hour."""
+    input_tokens_per_hour: float | None
+    """Input tokens of the fleet in an hour."""
+    usd_per_million_input_tokens: float | None
+    """The whole price divided by the input tokens [USD]."""
+    usd_per_million_output_tokens: float | None
+    """The whole price divided by the output tokens [USD]."""
+    usd_per_million_blended_tokens: float | None
+    """The whole price divided by input and output tokens together [USD]."""
+    usd_per_request: float | None
+    """Price per request, successful or not [USD]."""
+    usd_per_successful_request: float | None
+    """usd_per_request / success_ratio [USD]."""
+    usd_per_task: float | None
+    """usd_per_request x requests_per_task x attempts_per_task / success_ratio [USD]."""
+
+
+def usd_per_million(usd_per_hour: float, tokens_per_s: float) -> float:
+    """Price of a million tokens: usd_per_hour / (tokens_per_s x 3600) x 1e6 [USD].
+
+    >>> round(usd_per_million(20, 8000), 6)
+    0.694444
+    """
+    return usd_per_hour / (tokens_per_s * 3600) * 1e6
+
+
+def answer_cost(
+    *,
+    replica_usd_per_hour: float,
+    replicas: int,
+    price_step: Step,
+    throughput: Throughput,
+    mean_input_tokens: float | None,
+    mean_output_tokens: float | None,
+    success_ratio: float,
+    requests_per_task: float,
+    attempts_per_task: float,
+    assumptions: Sequence[Note],
+    versions: Versions,
+) -> CostAnswer:
+    """Unit costs of a fleet that runs at its throughput all the time.
+
+    usd/M tokens = usd_per_hour / (tokens_per_s x 3600) x 1e6; usd/request = usd_per_hour / (rps x 3600). Rates are per replica [1/s],
+    prices in USD. Idle hours are not in it: at half the load every unit costs twice as much.
+    """
+    hourly = replica_usd_per_hour * replicas
+    outputs, inputs, rps = _rates(throughput, replicas, mean_input_tokens, mean_output_tokens)
+    per_request = hourly / (rps * 3600) if rps else None
+    steps = [price_step, _step("usd_per_hour", "replica_usd_per_hour x replicas", f"{plain(replica_usd_per_hour)} x {replicas}", hourly)]
+
+    def per_million(name: str, rate: float | None) -> float | None:
+        if rate is None:
+            return None
+        value = usd_per_million(hourly, rate)
+        steps.append(_step(name, "usd_per_hour / (tokens_per_s x 3600) x 1e6", f"{plain(hourly)} / ({plain(rate)} x 3600) x 1e6", value))
+        return value
+
+    per_input = per_million("usd_per_million_input_tokens", inputs)
+    per_output = per_million("usd_per_million_output_tokens", outputs)
+    blended = per_million("usd_per_million_blended_tokens", inputs + outputs if inputs and outputs else None)
+    success = task = None
+    if per_request is not None and rps is not None:
+        success = per_request / success_ratio
+        task = per_request * requests_per_task * attempts_per_task / success_ratio
+        steps += [
+            _step("usd_per_request", "usd_per_hour / (request_rps x 3600)", f"{plain(hourly)} / ({plain(rps)} x 3600)", per_request),
+            _step("usd_per_successful_request", "usd_per_request / success_ratio", f"{plain(per_request)} / {plain(success_ratio)}", success),
+            _step(
+                "usd_per_task", "usd_per_request x requests_per_task x attempts_per_task / success_ratio",
+                f"{plain(per_request)} x {plain(requests_per_task)} x {plain(attempts_per_task)} / {plain(success_ratio)}", task,
+            ),
+        ]  # fmt: skip
+    monthly = hourly * HOURS_PER_MONTH
+    steps.append(_step("usd_per_month", "usd_per_hour x 730", f"{plain(hourly)} x {HOURS_PER_MONTH}", monthly))
+    return CostAnswer(
+        summary=_summary(hourly, monthly, per_output, blended, per_request),
+        working=steps,
+        assumptions=assumptions,
+        warnings=_warnings(inputs, outputs),
+        versions=versions,
+        replicas=replicas,
+        usd_per_hour=hourly,
+        usd_per_month=monthly,
+        output_tokens_per_hour=None if outputs is None else exact(outputs * 3600),
+        input_tokens_per_hour=None if inputs is None else exact(inputs * 3600),
+        usd_per_million_input_tokens=per_input,
+        usd_per_million_output_tokens=per_output,
+        usd_per_million_blended_tokens=blended,
+        usd_per_request=per_request,
+        usd_per_successful_request=success,
+        usd_per_task=task,
+    )
+
+
+def _rates(
+    throughput: Throughput, replicas: int, mean_input: float | None, mean_output: float | None
+) -> tuple[float | None, float | None, float | None]:
+    """Fleet rates of output tokens, input tokens and requests; missing ones follow from the request lengths where those are given."""
+    outputs, inputs, rps = throughput.output_tokens_per_s, throughput.input_tokens_per_s, throughput.request_rps
+    if rps is None and outputs and mean_output:
+        rps = outputs / mean_output
+    elif rps is None and inputs and mean_input:
+        rps = inputs / mean_input
+    if outputs is None and rps and mean_output:
+        outputs = rps * mean_output
+    if inputs is None and rps and mean_input:
+        inputs = rps * mean_input
+    return (
+        None if outputs is None else outputs * replicas,
+        None if inputs is None else inputs * replicas,
+        None if rps is None else rps * replicas,
+    )
+
+
+def _step(name: str, formula: str, substituted: str, value: float) -> Step:
+    return Step(name=name, formula=formula, substituted=substituted, value=value, unit="USD", basis="exact", source=SOURCE)
+
+
+def _summary(hourly: float, monthly: float, per_output: float | None, blended: float | None, per_request: float | None) -> str:
+    parts = [f"${hourly:,.2f} per hour (${monthly:,.0f} per month)"]
+    if per_output is not None:
+        parts.append(f"${per_output:.3g} per million output tokens")
+    if blended is not None:
+        parts.append(f"${blended:.3g} per million tokens of either kind")
+    if per_request is not None:
+        parts.append(f"${per_request:.3g} per request")
+    return ", ".join(parts) + ", at full load."
+
+
+def _warnings(inputs: float | None, outputs: float | None) -> list[Note]:
+    warnings = [Note(code="full_load", message="Unit costs hold while the throughput is sustained; idle hours make every unit dearer.")]
+    if inputs is not None and outputs is not None:
+        warnings.append(
+            Note(
+                code="cost_not_split",
+                message="Input and output figures each carry the whole price; they cannot be added. Use the blended figure for both together.",
+            )
+        )
+    elif inputs is None and outputs is None:
+        warnings.append(Note(code="no_throughput", message="No throughput is given: only the price of the fleet can be told."))
+    return warnings
