@@ -176,14 +176,14 @@ async def _planner_error(request: Request, error: errors.PlannerError) -> Respon
 async def _http_error(request: Request, error: HTTPException) -> Response:
     if isinstance(error, Refusal):
         return refusal_response(request.scope, error)
-    phrase = HTTPStatus(error.status_code).phrase
+    status = HTTPStatus(error.status_code)
+    phrase = status.phrase
     if error.status_code == 404 and error.detail == phrase:
         detail = "Nothing lies at this path; /openapi.json lists what does."
         return problem_response(request.scope, 404, "unknown_path", "Unknown path", detail, headers=error.headers)
     if error.status_code == 405:
         return _method_not_allowed(request)
-    code = phrase.lower().replace(" ", "_").replace("-", "_")
-    return problem_response(request.scope, error.status_code, code, phrase, str(error.detail), headers=error.headers)
+    return problem_response(request.scope, status, status.name.lower(), phrase, str(error.detail), headers=error.headers)
 
 
 def _method_not_allowed(request: Request) -> Response:

@@ -2,6 +2,11 @@
 
 from typing import Annotated, Any, Literal
 
+from fastapi import APIRouter, Depends, FastAPI, Header, HTTPException, Query
+from pydantic import Field, field_validator
+from sqlalchemy import text
+from sqlalchemy.orm import Session, sessionmaker
+
 from app.api.auth import PrincipalDep, require_scope
 from app.api.deps import SessionDep
 from app.api.route import PlannerRoute
@@ -9,10 +14,6 @@ from app.domain import errors
 from app.domain.value import Value
 from app.main import create_app
 from app.settings import Settings
-from fastapi import APIRouter, Depends, FastAPI, Header, HTTPException, Query
-from pydantic import Field, field_validator
-from sqlalchemy import text
-from sqlalchemy.orm import Session, sessionmaker
 
 SECRET_TEXT = "the password is hunter2"
 

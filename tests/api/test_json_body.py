@@ -4,10 +4,11 @@ import json
 from typing import Any
 
 import pytest
-from app.api.errors import Refusal
-from app.api.json_body import MAX_DEPTH, parse
 from hypothesis import given
 from hypothesis import strategies as st
+
+from app.api.errors import Refusal
+from app.api.json_body import MAX_DEPTH, parse
 
 JSON_VALUES = st.recursive(
     st.none()
@@ -95,9 +96,13 @@ def test_every_json_value_is_read_as_it_was_written(value: Any) -> None:
 
 @given(st.binary(max_size=200) | st.text('[]{}",:\\u0dD8NaInfty1e9- ', max_size=60).map(str.encode))
 def test_no_bytes_fail_in_another_way(body: bytes) -> None:
+    assert _outcome(body) in ("taken", 400, 422)
+
+
+def _outcome(body: bytes) -> int | str:
     try:
         value = parse(body)
     except Refusal as refused:
-        assert refused.status_code in (400, 422)
-    else:
-        json.dumps(value, allow_nan=False).encode()
+        return refused.status_code
+    json.dumps(value, allow_nan=False).encode()
+    return "taken"
