@@ -1,0 +1,1 @@
+"""Domain values as text that people and programs read."""
