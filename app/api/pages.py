@@ -5,11 +5,14 @@ import binascii
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from fastapi import Query
+from pydantic import Field
 
 from app.api.errors import FieldProblem, Refusal
+from app.api.pointers import repeatable
+from app.domain.value import Value
 
 DEFAULT_LIMIT = 50
 MAX_LIMIT = 200
@@ -24,6 +27,19 @@ PageToken = Annotated[
     ),
 ]
 Item = TypeVar("Item")
+
+
+class PageQuery(Value):
+    """Query parameters of a list, next to its filters; a parameter of another name is refused."""
+
+    limit: int = Field(default=DEFAULT_LIMIT, ge=1, le=MAX_LIMIT)
+    """Entries per page."""
+    page_token: str | None = Field(default=None, max_length=MAX_TOKEN_CHARACTERS)
+    """`next_page_token` of the page before, with the same filters; absent for the first page."""
+
+    def filters(self) -> dict[str, Any]:
+        """The filters that were given, which a page token belongs to."""
+        return self.model_dump(exclude={"limit", "page_token"}, exclude_none=True)
 
 
 def position(page_token: str | None, filters: Mapping[str, object]) -> tuple[str, ...] | None:
@@ -63,6 +79,6 @@ def _not_of_this_list(page_token: str) -> Refusal:
     detail = "This page token does not belong to this list with these filters."
     expected = "the next_page_token of a page that was asked for with the same filters"
     field = FieldProblem(
-        location="query", pointer="/page_token", code="invalid_page_token", detail=detail, expected=expected, value=page_token[:100] or None
+        location="query", pointer="/page_token", code="invalid_page_token", detail=detail, expected=expected, value=repeatable(page_token)
     )
     return Refusal(422, "invalid_page_token", "The page token is not valid", detail, fields=(field,))

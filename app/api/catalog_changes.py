@@ -1,0 +1,29 @@
+"""What the routes of `/gpus` and `/models` share: the snapshot follows a change at once, and answers carry the version."""
+
+from collections.abc import Iterator
+
+from fastapi import Depends, Request, Response
+
+from app.api.auth import require_scope
+from app.api.etags import etag
+from app.domain.catalog_entry import GpuEntry, ModelEntry
+
+
+def refresh_snapshot(request: Request) -> Iterator[None]:
+    """Read the catalog again once the change is committed: dependencies of a route end after the session that its endpoint takes."""
+    yield
+    request.app.state.catalog.refresh_from(request.app.state.session_factory)
+
+
+CHANGES = [Depends(require_scope("write")), Depends(refresh_snapshot, scope="function")]
+"""Dependencies of every route that changes the catalog."""
+
+ETAG_HEADER = {"ETag": {"description": "Version of the entry, for If-Match.", "schema": {"type": "string"}}}
+LOCATION_HEADER = {"Location": {"description": "Path of the new entry.", "schema": {"type": "string"}}}
+
+
+def with_etag(response: Response, entry: GpuEntry | ModelEntry, location: str | None = None) -> None:
+    """Put the version of the entry, and where it was created, into the headers."""
+    response.headers["ETag"] = etag(entry.version)
+    if location is not None:
+        response.headers["Location"] = location
