@@ -1,22 +1,20 @@
 """A real PostgreSQL for the whole run, built by the migrations; each test works in a transaction that is rolled back."""
 
-import importlib.util
 import os
 import tempfile
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from uuid import uuid4
 
 import pytest
-from sqlalchemy import Engine
+from fastapi.testclient import TestClient
+from sqlalchemy import Engine, make_url, text
 from sqlalchemy.orm import Session, sessionmaker
 
 from app.db import schema
 from app.db.session import open_engine
 from app.embedded_postgres import EmbeddedPostgres
+from app.services.catalog import sync_bundled
 from app.settings import Settings
-
-if TYPE_CHECKING:
-    from fastapi.testclient import TestClient
 
 
 @pytest.fixture(scope="session")
@@ -37,11 +35,8 @@ def engine(database_url: str) -> Iterator[Engine]:
     """Engine on a database at the newest revision that holds the bundled catalogs."""
     engine = open_engine(database_url)
     schema.upgrade(engine)
-    if importlib.util.find_spec("app.services.catalog"):
-        from app.services.catalog import sync_bundled
-
-        with Session(engine) as session, session.begin():
-            sync_bundled(session)
+    with Session(engine) as session, session.begin():
+        sync_bundled(session)
     yield engine
     engine.dispose()
 
@@ -77,10 +72,22 @@ def settings(database_url: str) -> Settings:
 
 
 @pytest.fixture
-def client(settings: Settings, session_factory: sessionmaker[Session]) -> "Iterator[TestClient]":
+def client(settings: Settings, session_factory: sessionmaker[Session]) -> Iterator[TestClient]:
     """The service in this process, with the bundled catalogs, on the database of this test."""
     from app.main import create_app
-    from fastapi.testclient import TestClient
 
     with TestClient(create_app(settings, session_factory=session_factory)) as client:
         yield client
+
+
+@pytest.fixture
+def own_database_url(database_url: str) -> Iterator[str]:
+    """Address of an empty database, for tests that need commits, other processes or another schema."""
+    server = open_engine(database_url)
+    name = f"test_{uuid4().hex}"
+    with server.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        connection.execute(text(f"create database {name}"))
+    yield make_url(database_url).set(database=name).render_as_string(hide_password=False)
+    with server.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        connection.execute(text(f"drop database {name} with (force)"))
+    server.dispose()

@@ -1,12 +1,11 @@
 """The schema's history: one line, both directions, and no drift from the tables that the code believes in."""
 
 from collections.abc import Iterator
-from uuid import uuid4
 
 import pytest
 from alembic import command
 from alembic.script import ScriptDirectory
-from sqlalchemy import Engine, inspect, make_url, text
+from sqlalchemy import Engine, inspect
 
 from app.db import schema
 from app.db.rows import Row
@@ -14,16 +13,11 @@ from app.db.session import open_engine
 
 
 @pytest.fixture
-def empty(engine: Engine) -> Iterator[Engine]:
+def empty(own_database_url: str) -> Iterator[Engine]:
     """Engine on a database of its own with nothing in it."""
-    name = f"test_{uuid4().hex}"
-    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-        connection.execute(text(f"create database {name}"))
-    own = open_engine(make_url(engine.url).set(database=name).render_as_string(hide_password=False))
-    yield own
-    own.dispose()
-    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-        connection.execute(text(f"drop database {name}"))
+    engine = open_engine(own_database_url)
+    yield engine
+    engine.dispose()
 
 
 def tables(engine: Engine) -> set[str]:
