@@ -1,10 +1,18 @@
 """Logs: one JSON object a line for machines, columns for people, the same for our own events and those of the server and libraries."""
 
+import json
 import logging
 import sys
 from typing import Any, TextIO
 
 import structlog
+
+# Kept, because json.dumps with options builds a new encoder for every line.
+_ENCODE = json.JSONEncoder(default=repr, ensure_ascii=True).encode
+
+
+def _as_json_line(_logger: object, _method: str, event: structlog.typing.EventDict) -> str:
+    return _ENCODE(event)
 
 
 def configure(*, as_json: bool | None = None, stream: TextIO | None = None) -> None:
@@ -22,7 +30,7 @@ def configure(*, as_json: bool | None = None, stream: TextIO | None = None) -> N
     ]
     rendering: list[Any] = (
         # Tracebacks as text: structured ones would carry local variables, and with them what callers sent.
-        [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
+        [structlog.processors.format_exc_info, _as_json_line]
         if json_lines
         else [structlog.dev.ConsoleRenderer(colors=out.isatty(), exception_formatter=structlog.dev.plain_traceback)]
     )

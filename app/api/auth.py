@@ -2,8 +2,8 @@
 
 The middleware answers 401 before a byte of the body is read; the route class (`app.api.route`) and `require_scope` answer 403.
 A key is looked up by the SHA-256 of its secret: one indexed query, whose result is kept for FRESH_S, so that a revoked key works
-for at most that long in every process. When the database cannot be reached, a key that was found valid within the last GRACE_S goes on working,
-because the calculations need no database either; a key not seen before is answered 503.
+for at most that long in every process. When the database cannot be reached, a key that was found valid within the last GRACE_S goes
+on working, because the calculations need no database either; a key not seen before is answered 503.
 """
 
 import time

@@ -1,24 +1,44 @@
-"""Metrics of the HTTP side: FastAPI's own instruments, read by Prometheus from a registry of this application."""
+"""Metrics of the HTTP side, under the names of OpenTelemetry's semantic conventions
+(https://opentelemetry.io/docs/specs/semconv/http/http-metrics/), kept by the Prometheus client.
 
-from typing import Any
+FastAPI's own telemetry gives the same through the OpenTelemetry SDK, for a third of a request's CPU time here (130 of 370 µs against 5 µs).
+Its traces stay available to whoever configures a tracer provider.
+"""
 
-from fastapi.telemetry import TelemetryConfig
-from opentelemetry.exporter.prometheus import PrometheusMetricReader
-from opentelemetry.sdk.metrics import MeterProvider
-from opentelemetry.sdk.resources import Resource
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, Gauge, Histogram, Info, ProcessCollector
 
-from app.api.request_edge import QUIET_PATHS
+from app import __version__
 
-
-def request_metrics() -> tuple[CollectorRegistry, TelemetryConfig]:
-    """A registry for `/metrics` and the telemetry setting that fills it; labels are route templates, so their number is bounded."""
-    registry = CollectorRegistry()
-    reader = PrometheusMetricReader(disable_target_info=True, scope_info_enabled=False, registry=registry)
-    provider = MeterProvider(metric_readers=[reader], resource=Resource.get_empty(), shutdown_on_exit=False)
-    telemetry: TelemetryConfig = {"meter_provider": provider, "tracing": True, "logs": False, "exclude": _is_quiet}
-    return registry, telemetry
+DURATION_BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0)
+KNOWN_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
 
-def _is_quiet(scope: Any) -> bool:
-    return scope["path"] in QUIET_PATHS
+class RequestMetrics:
+    """Counts and durations by method, route template and status; the labels come from the code, so their number is bounded."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self._durations_s = Histogram(
+            "http_server_request_duration_seconds",
+            "Duration of HTTP server requests.",
+            ("http_request_method", "http_route", "http_response_status_code"),
+            buckets=DURATION_BUCKETS_S,
+            registry=self.registry,
+        )
+        self._active = Gauge("http_server_active_requests", "Number of active HTTP server requests.", registry=self.registry)
+        self._series: dict[tuple[str, str | None, int], Histogram] = {}
+        Info("inferplan_build", "Version of the service.", registry=self.registry).info({"version": __version__})
+        ProcessCollector(registry=self.registry)
+
+    def started(self) -> None:
+        """A request has come."""
+        self._active.inc()
+
+    def ended(self, method: str, route: str | None, status: int, duration_s: float) -> None:
+        """A request has been answered; `route` is the template of its path, None when no route has it, `status` 0 when it broke off."""
+        self._active.dec()
+        known = method if method in KNOWN_METHODS else "_OTHER"
+        series = self._series.get((known, route, status))
+        if series is None:
+            series = self._series[known, route, status] = self._durations_s.labels(known, route or "", str(status))
+        series.observe(duration_s)

@@ -9,12 +9,13 @@ import structlog
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.api.errors import PROBLEM_CODE_KEY, REQUEST_ID_KEY, Refusal, internal_error_response, refusal_response
+from app.api.metering import RequestMetrics
 
 MAX_QUERY_BYTES = 8192
 MAX_QUERY_PARAMETERS = 100
 MAX_PATH_CHARACTERS = 2048
 QUIET_PATHS = frozenset({"/livez", "/healthz", "/readyz", "/metrics"})
-"""Asked every few seconds by machines: logged at level debug unless they fail."""
+"""Asked every few seconds by machines: not measured, and logged at level debug unless they fail."""
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9][A-Za-z0-9._:/+=-]{0,127}")
 
 
@@ -31,15 +32,16 @@ class EventLog(Protocol):
         """Log the exception being handled."""
 
 
-class RequestLog:
-    """Gives each request an id, logs one line when it ends, and turns an unforeseen exception into a problem without its text.
+class RequestRecord:
+    """Gives each request an id, logs and measures it, and turns an unforeseen exception into a problem without its text.
 
-    The line names the route's template, never the path itself: names that callers chose stay out of the log.
+    The log names the route's template, never the path itself: names that callers chose stay out of it.
     """
 
-    def __init__(self, app: ASGIApp, *, log: EventLog) -> None:
+    def __init__(self, app: ASGIApp, *, log: EventLog, metrics: RequestMetrics) -> None:
         self.app = app
         self.log = log
+        self.metrics = metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on."""
@@ -50,7 +52,10 @@ class RequestLog:
         request_id = _request_id(scope)
         header = (b"x-request-id", request_id.encode("ascii"))
         scope[REQUEST_ID_KEY] = request_id
-        method, path = scope["method"], scope["path"]
+        method = scope["method"]
+        measured = scope["path"] not in QUIET_PATHS
+        if measured:
+            self.metrics.started()
         status = 0
 
         async def send_with_id(message: Message) -> None:
@@ -70,15 +75,14 @@ class RequestLog:
                 raise
             await internal_error_response(scope)(scope, receive, send_with_id)
         finally:
-            line = self.log.debug if path in QUIET_PATHS and status < 400 else self.log.info
-            line(
-                "request",
-                method=method,
-                route=_route_template(scope),
-                status=status,
-                duration_s=round(time.perf_counter() - started_s, 6),
-                **({"problem": scope[PROBLEM_CODE_KEY]} if PROBLEM_CODE_KEY in scope else {}),
-            )
+            duration_s = time.perf_counter() - started_s
+            route = _route_template(scope)
+            if measured:
+                self.metrics.ended(method, route, status, duration_s)
+            fields = {"method": method, "route": route, "status": status, "duration_s": round(duration_s, 6)}
+            if PROBLEM_CODE_KEY in scope:
+                fields["problem"] = scope[PROBLEM_CODE_KEY]
+            (self.log.info if measured or status >= 400 else self.log.debug)("request", **fields)
             structlog.contextvars.reset_contextvars(**tokens)
 
 

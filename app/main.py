@@ -1,0 +1,93 @@
+"""Puts the service together: settings, database, catalog snapshot, routers, and what lies around every request."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+import structlog
+from fastapi import APIRouter, FastAPI
+from fastapi.routing import APIRoute
+from sqlalchemy.orm import Session, sessionmaker
+from starlette.concurrency import run_in_threadpool
+
+from app import __version__
+from app.api import errors, gpus, health, models
+from app.api.auth import Authentication, key_lookup
+from app.api.metering import RequestMetrics
+from app.api.openapi import DocumentedApp
+from app.api.request_edge import HeadAsGet, RequestLimits, RequestRecord
+from app.services.catalog import CatalogHolder
+from app.settings import Settings
+
+# The calculations come first: a request is matched against the routes in this order.
+ROUTERS: tuple[APIRouter, ...] = (gpus.router, models.router, health.router)
+
+DESCRIPTION = """Capacity planning for LLM inference: memory, KV cache, concurrency, replicas, cost and diagnosis, each with its working.
+
+Numbers are in base units, and the unit is the suffix of the name: bytes, seconds, tokens, FLOP/s, ratios from 0 to 1, USD.
+Unknown fields are an error. Every 4xx and 5xx answer is an RFC 9457 problem (`application/problem+json`) with a stable `code`.
+`X-Request-ID` is taken over when it is sent and stands on every answer. API keys are asked for unless the service listens on
+loopback only: `read` permits calculations and reading, `write` permits changing what is stored."""
+
+TAGS: list[dict[str, Any]] = [
+    {"name": "estimates", "description": "Calculations: nothing is stored."},
+    {"name": "diagnosis", "description": "What limits a running deployment, from its metrics."},
+    {"name": "gpus", "description": "The catalog of accelerators: bundled entries and your own."},
+    {"name": "models", "description": "The catalog of models: bundled entries, your own, and the import of a Hugging Face config.json."},
+    {"name": "plans", "description": "Saved plans with their revisions."},
+    {"name": "service", "description": "Health and metrics, open to everyone."},
+]
+
+
+def create_app(settings: Settings, *, session_factory: sessionmaker[Session]) -> FastAPI:
+    """The service on an open database; also starts while the database is away."""
+    metrics = RequestMetrics()
+    app = DocumentedApp(
+        title="Inferplan",
+        version=__version__,
+        description=DESCRIPTION,
+        openapi_tags=TAGS,
+        lifespan=_lifespan,
+        telemetry={"metrics": False, "logs": False},
+        redoc_url=None,
+        swagger_ui_oauth2_redirect_url=None,
+        redirect_slashes=False,
+        generate_unique_id_function=_operation_id,
+    )
+    app.state.settings = settings
+    app.state.session_factory = session_factory
+    app.state.catalog = CatalogHolder()
+    app.state.metrics = metrics.registry
+    errors.install(app)
+    # The last one added is the outermost.
+    app.add_middleware(HeadAsGet)
+    app.add_middleware(Authentication, required=settings.api_key_required, lookup=key_lookup(session_factory))
+    app.add_middleware(RequestLimits, max_body_bytes=settings.max_body_bytes)
+    # Bound now, because an unbound logger assembles itself anew for every event: configure logging before.
+    app.add_middleware(RequestRecord, log=structlog.get_logger().bind(), metrics=metrics)
+    for router in ROUTERS:
+        app.include_router(router)
+    return app
+
+
+def _operation_id(route: APIRoute) -> str:
+    return route.name
+
+
+@asynccontextmanager
+async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
+    catalog: CatalogHolder = app.state.catalog
+    await run_in_threadpool(catalog.refresh_from, app.state.session_factory)
+    poller = asyncio.create_task(_poll(catalog, app.state.session_factory, app.state.settings.catalog_poll_s))
+    yield
+    poller.cancel()
+    with suppress(asyncio.CancelledError):
+        await poller
+
+
+async def _poll(catalog: CatalogHolder, session_factory: sessionmaker[Session], interval_s: float) -> None:
+    """Take over what other processes changed."""
+    while True:
+        await asyncio.sleep(interval_s)
+        await run_in_threadpool(catalog.refresh_from, session_factory)
