@@ -73,9 +73,9 @@ def mark_deleted(session: Session, plan_id: UUID) -> None:
 def find(session: Session, plan_id: UUID, revision: int | None) -> Plan | None:
     """One revision of a plan, the current one when `revision` is None."""
     wanted = PlanRow.revision if revision is None else revision
-    statement = _of_plans(select(*HEAD_COLUMNS, PlanRevisionRow.notes, PlanRevisionRow.request, PlanRevisionRow.answer)).where(
-        PlanRow.id == plan_id, PlanRevisionRow.revision == wanted
-    )
+    statement = _of_plans(
+        select(*HEAD_COLUMNS, PlanRevisionRow.notes, PlanRevisionRow.request, PlanRevisionRow.inputs, PlanRevisionRow.answer)
+    ).where(PlanRow.id == plan_id, PlanRevisionRow.revision == wanted)
     row = session.execute(statement).one_or_none()
     return None if row is None else _plan(row)
 
@@ -129,6 +129,7 @@ def _insert_revision(session: Session, plan_id: UUID, revision: int, contents: P
             plan_id=plan_id,
             revision=revision,
             request=contents.request,
+            inputs=contents.inputs,
             answer=contents.answer,
             planner_version=contents.versions.planner,
             catalog_version=contents.versions.catalog,
@@ -168,4 +169,4 @@ def _head(row: Row[Any]) -> PlanHead:
 
 
 def _plan(row: Row[Any]) -> Plan:
-    return Plan(**_head_fields(row), notes=row.notes, request=row.request, answer=row.answer)
+    return Plan(**_head_fields(row), notes=row.notes, request=row.request, inputs=row.inputs, answer=row.answer)

@@ -137,6 +137,7 @@ class PlanRevisionRow(Row):
     gpu_slug: Mapped[str | None]
     # json, not jsonb: what was answered is kept as it was, with the order of its fields and the spelling of its numbers.
     request: Mapped[JsonObject] = mapped_column(JSON)
+    inputs: Mapped[JsonObject] = mapped_column(JSON)  # the request with the defaults of the planner that answered it
     answer: Mapped[JsonObject] = mapped_column(JSON)
     planner_version: Mapped[str]
     catalog_version: Mapped[str]

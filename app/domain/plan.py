@@ -66,7 +66,9 @@ class PlanContents(Value):
     gpu: str | None
     """Catalog slug of the accelerator that the request names; null when it names none or describes one inline."""
     request: JsonObject
-    """The request with its defaults filled in, as the body of the calculation's own path; what has no default is left out when absent."""
+    """The request as it was given, in the form that the calculation's own path takes."""
+    inputs: JsonObject
+    """The request with the defaults that the planner of that time filled in; what is optional and absent is left out."""
     answer: JsonObject
     """The whole answer as it was given then. An answer of an older planner may lack fields that were added since."""
     versions: Versions
@@ -108,7 +110,9 @@ class Plan(PlanHead):
     notes: str
     """Anything else."""
     request: JsonObject
-    """The request with its defaults filled in, as the body of the calculation's own path; what has no default is left out when absent."""
+    """The request as it was given, in the form that the calculation's own path takes."""
+    inputs: JsonObject
+    """The request with the defaults that the planner of that time filled in; what is optional and absent is left out."""
     answer: JsonObject
     """The whole answer as it was given then. An answer of an older planner may lack fields that were added since."""
 
@@ -159,7 +163,7 @@ class Comparison(Value):
     summary: str
     """What differs, in a sentence."""
     inputs: Sequence[Difference]
-    """Inputs that differ; pointers into `request`."""
+    """Inputs that differ, defaults included; pointers into `inputs`."""
     answers: Sequence[Difference]
     """Fields of the answer that differ; pointers into `answer`; `working` and `versions` are left out."""
     not_compared: Sequence[str]

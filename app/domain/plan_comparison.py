@@ -12,7 +12,7 @@ NAMED_IN_SUMMARY = 3
 
 def compare(before: Plan, after: Plan) -> Comparison:
     """What differs from one plan to the other; calculations of different kinds are compared on the fields that both have."""
-    inputs, lone_inputs = _shared(before.request, after.request, same_kind=before.kind == after.kind)
+    inputs, lone_inputs = _shared(before.inputs, after.inputs, same_kind=before.kind == after.kind)
     answers, lone_answers = _shared(before.answer, after.answer, same_kind=before.kind == after.kind)
     return Comparison(
         before=head(before),
@@ -20,7 +20,7 @@ def compare(before: Plan, after: Plan) -> Comparison:
         summary=_comparison_summary(before, after, inputs, answers),
         inputs=inputs,
         answers=answers,
-        not_compared=[*(f"/request{name}" for name in lone_inputs), *(f"/answer{name}" for name in lone_answers)],
+        not_compared=[*(f"/inputs{name}" for name in lone_inputs), *(f"/answer{name}" for name in lone_answers)],
     )
 
 

@@ -18,11 +18,11 @@ _FORMULA = re.compile(r"(^|[\t\r\n;])([ \u00a0]*)(?=[=+\-@\t\r＝＋－＠])")
 
 
 def render(plan: Plan) -> str:
-    """The plan's own fields, then `request.*` and `answer.*` with the names of the JSON document joined by dots, lists by index from 0."""
+    """The plan's own fields, then `inputs.*` and `answer.*` with the names of the JSON document joined by dots, lists by index from 0."""
     text = io.StringIO()
     rows = csv.writer(text)
     rows.writerow(HEADER)
-    document: JsonValue = plan.model_dump(mode="json")
+    document: JsonValue = plan.model_dump(mode="json", exclude={"request"})  # its values are among the inputs
     for path, value in leaves(document):
         rows.writerow((_safe(".".join(path)), _cell(value), _safe(_unit(plan, path, value))))
     return text.getvalue()

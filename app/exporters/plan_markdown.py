@@ -12,6 +12,8 @@ from app.exporters.flattening import Scalar, leaves
 from app.exporters.markdown import code, escape, line, quote, table
 from app.exporters.quantities import LEGEND, for_people, unit_of
 
+Alone = list[tuple[tuple[str, ...], Scalar]]
+Lists = list[tuple[tuple[str, ...], Sequence[JsonObject]]]
 MAX_COLUMNS = 8
 """A list of objects with more fields than this is written as one table an object."""
 _TOLD_ELSEWHERE = frozenset({"summary", "working", "assumptions", "warnings", "versions"})
@@ -27,8 +29,8 @@ def render(plan: Plan) -> str:
         line(plan.summary),
         *(["## Notes", quote(plan.notes)] if plan.notes.strip() else []),
         "## Inputs",
-        "As asked for, with the defaults of what was left out; what the planner had to assume beyond them is under Assumptions.",
-        *_values(plan.request),
+        "What the request left out is filled in with the planner's defaults; what had to be assumed beyond them is under Assumptions.",
+        *_values(plan.inputs, given=plan.request),
         "## Answer",
         *_values(figures),
         "## Working",
@@ -58,24 +60,35 @@ def _day(moment: datetime) -> str:
     return moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
-def _values(document: JsonObject) -> Iterator[str]:
-    """One table of everything that stands alone, then a table for each list of objects."""
-    alone: list[tuple[tuple[str, ...], Scalar]] = []
-    lists: list[tuple[tuple[str, ...], Sequence[JsonObject]]] = []
-    for name, value in document.items():
-        _sort_out(value, (name,), alone, lists)
-    if alone or not lists:
-        yield table(_FIELD_HEADER, (_field_row(path, value) for path, value in alone)) if alone else "None."
+def _values(document: JsonObject, given: JsonObject | None = None) -> Iterator[str]:
+    """One table of everything that stands alone, then a table for each list of objects; with `given`, what it lacks is marked as a default."""
+    alone, lists = _sorted_out(document)
+    if not alone and not lists:
+        yield "None."
+    elif alone and given is None:
+        yield table(_FIELD_HEADER, (_field_row(path, value) for path, value in alone))
+    elif alone:
+        known = {path for path, _ in _sorted_out(given or {})[0]}
+        rows = ((*_field_row(path, value), "given" if path in known else "default") for path, value in alone)
+        yield table((*_FIELD_HEADER, "Origin"), rows)
     for path, records in lists:
         yield f"### {code('.'.join(path))}"
         yield from _records(records, path)
 
 
+def _sorted_out(document: JsonObject) -> tuple[Alone, Lists]:
+    alone: Alone = []
+    lists: Lists = []
+    for name, value in document.items():
+        _sort_out(value, (name,), alone, lists)
+    return alone, lists
+
+
 def _sort_out(
     value: JsonValue,
     path: tuple[str, ...],
-    alone: list[tuple[tuple[str, ...], Scalar]],
-    lists: list[tuple[tuple[str, ...], Sequence[JsonObject]]],
+    alone: Alone,
+    lists: Lists,
 ) -> None:
     if isinstance(value, dict) and value:
         for name, member in value.items():

@@ -19,7 +19,7 @@ from app.domain.provenance import Answer, Versions
 
 Calculation = tuple[type[BaseModel], Callable[[Catalog, Any], Answer]]
 """What a kind of plan asks for, and the function that answers it."""
-Calculations = Mapping[Kind, Calculation]
+Calculations = Mapping[str, Calculation]
 AnyPlanInput = PlanInput[Any, Any]
 
 
@@ -131,7 +131,7 @@ def comparison(session: Session, plan_id: UUID, revision: int | None, other_id: 
     return compare(get(session, plan_id, revision), get(session, other_id, other_revision))
 
 
-def as_json(request: BaseModel) -> JsonObject:
+def with_defaults(request: BaseModel) -> JsonObject:
     """The request with its defaults filled in; fields whose default is None are left out while they are None."""
     dumped: JsonObject = request.model_dump(mode="json")
     _drop_absent(request, dumped)
@@ -171,7 +171,8 @@ def _contents(catalog: Catalog, details: AnyPlanInput | Plan, request: BaseModel
         notes=details.notes,
         model=_named(request, "model", catalog.model),
         gpu=_named(request, "gpu", catalog.gpu),
-        request=as_json(request),
+        request=request.model_dump(mode="json", exclude_unset=True),
+        inputs=with_defaults(request),
         answer=answer.model_dump(mode="json"),
         versions=answer.versions,
     )
@@ -180,7 +181,7 @@ def _contents(catalog: Catalog, details: AnyPlanInput | Plan, request: BaseModel
 def _named(request: BaseModel, field: str, look_up: Callable[[str], Any]) -> str | None:
     """Slug of what the request names there; None when it names nothing or describes it inline."""
     given = getattr(request, field, None)
-    return str(look_up(given).slug) if isinstance(given, str) else None
+    return _slug(look_up, given) if isinstance(given, str) else None
 
 
 def _slug(look_up: Callable[[str], Any], name: str) -> str:

@@ -81,6 +81,7 @@ def upgrade() -> None:
         sa.Column("model_slug", sa.Text, nullable=True),
         sa.Column("gpu_slug", sa.Text, nullable=True),
         sa.Column("request", JSON, nullable=False),
+        sa.Column("inputs", JSON, nullable=False),
         sa.Column("answer", JSON, nullable=False),
         sa.Column("planner_version", sa.Text, nullable=False),
         sa.Column("catalog_version", sa.Text, nullable=False),

@@ -47,7 +47,7 @@ ANSWER: dict[str, Any] = {
     "load_test_concurrency": [1, 2, 4],
     "gpus": [],
 }
-REQUEST: dict[str, Any] = {"model": "llama-3.1-70b", "deployment": {"tp": 4}, "workload": {"input_tokens": {"mean": 4000.0}}}
+INPUTS: dict[str, Any] = {"model": "llama-3.1-70b", "deployment": {"tp": 4}, "workload": {"input_tokens": {"mean": 4000.0}}}
 
 
 @pytest.fixture
@@ -69,7 +69,8 @@ def make_plan() -> Callable[..., Plan]:
             "versions": Versions(planner="0.1.0", catalog="c-7"),
             "created_at": datetime(2026, 3, 1, 12, 0, tzinfo=UTC),
             "updated_at": datetime(2026, 3, 2, 8, 30, tzinfo=UTC),
-            "request": REQUEST,
+            "request": {"model": "llama-3.1-70b"},
+            "inputs": INPUTS,
             "answer": ANSWER,
         }
         return Plan(**(fields | changes))

@@ -27,7 +27,7 @@ def test_each_value_is_a_row_with_its_unit(make_plan: MakePlan) -> None:
     assert found["name"] == ("Chat, spring", "")
     assert found["revision"] == ("3", "")
     assert found["labels.1"] == ("eu", "")
-    assert found["request.workload.input_tokens.mean"] == ("4000.0", "tokens")
+    assert found["inputs.workload.input_tokens.mean"] == ("4000.0", "tokens")
     assert found["answer.weights_bytes"] == ("70000000000", "bytes")
     assert found["answer.per_gpu.bytes_per_token"] == ("327680", "bytes/token")
     assert found["answer.fits"] == ("true", "")
@@ -72,6 +72,6 @@ def test_a_negative_number_stays_a_number(make_plan: MakePlan) -> None:
 
 
 def test_a_field_name_cannot_be_a_formula_either(make_plan: MakePlan) -> None:
-    text = render(make_plan(request={"=1+1": 5}))
-    assert "request.=1+1" in cells(text)
+    text = render(make_plan(inputs={"=1+1": 5}))
+    assert "inputs.=1+1" in cells(text)
     assert not any(cell.startswith(("=", "+", "@")) for row in rows(text) for cell in row)

@@ -33,7 +33,8 @@ def test_document_says_what_it_is(make_plan: MakePlan) -> None:
 
 def test_inputs_and_answer_have_base_units_beside_those_of_people(make_plan: MakePlan) -> None:
     document = render(make_plan())
-    assert "| `workload.input_tokens.mean` | 4000 | tokens |  |" in section(document, "Inputs")
+    assert "| `model` | llama-3.1-70b |  |  | given |" in section(document, "Inputs")
+    assert "| `workload.input_tokens.mean` | 4000 | tokens |  | default |" in section(document, "Inputs")
     answer = section(document, "Answer")
     assert "| `weights_bytes` | 70000000000 | bytes | 70 GB = 65.19 GiB |" in answer
     assert "| `utilization_ratio` | 0.84 | ratio | 84 % |" in answer
