@@ -77,7 +77,7 @@ class Deployment(Value):
         return self.tp * self.pp * self.dp
 
 
-def check_layout(llm: Llm, deployment: Deployment) -> None:
+def check_layout(llm: Llm, deployment: Deployment, *, field: str = "/deployment/tp") -> None:
     """Refuse a layout that no engine can run; raises InvalidInput naming the field.
 
     Query heads divide by tp; key/value heads divide by tp or tp divides by them (they are then replicated); pp is at most the number
@@ -90,14 +90,14 @@ def check_layout(llm: Llm, deployment: Deployment) -> None:
         divisors = [str(d) for d in range(1, min(heads, 64) + 1) if heads % d == 0]
         raise InvalidInput(
             f"tp {tp} does not divide the {heads} attention heads of {llm.slug}",
-            field="/deployment/tp", value=tp, expected=f"one of {', '.join(divisors)}",
+            field=field, value=tp, expected=f"one of {', '.join(divisors)}",
         )  # fmt: skip
     for group in llm.layer_groups or ():
         mixer = group.mixer
         if mixer is not None and mixer.kind == "attention" and mixer.num_kv_heads % tp and tp % mixer.num_kv_heads:
             raise InvalidInput(
                 f"tp {tp} neither divides nor is a multiple of the {mixer.num_kv_heads} key/value heads of {llm.slug}",
-                field="/deployment/tp", value=tp, expected=f"a divisor or a multiple of {mixer.num_kv_heads}",
+                field=field, value=tp, expected=f"a divisor or a multiple of {mixer.num_kv_heads}",
             )  # fmt: skip
     if llm.layer_groups is not None and pp > llm.num_layers:
         raise InvalidInput(

@@ -1,0 +1,45 @@
+"""The calculations over HTTP: nothing is stored, and the database is not asked."""
+
+from fastapi import APIRouter
+
+from app.api.deps import CatalogDep
+from app.api.route import PlannerRoute
+from app.domain.capacity_answer import CapacityAnswer
+from app.domain.concurrency import ConcurrencyAnswer
+from app.domain.cost import CostAnswer
+from app.domain.kv_answer import KvAnswer
+from app.domain.memory_answer import MemoryAnswer
+from app.services import estimates
+from app.services.requests import CapacityRequest, ConcurrencyRequest, CostRequest, KvRequest, MemoryRequest
+
+router = APIRouter(tags=["estimates"], route_class=PlannerRoute)
+
+
+@router.post("/memory")
+async def memory(request: MemoryRequest, catalog: CatalogDep) -> MemoryAnswer:
+    """Does a replica fit: weights, reserve and KV cache against the memory of each accelerator, and what would fit instead."""
+    return estimates.memory(catalog, request)
+
+
+@router.post("/kv")
+async def kv(request: KvRequest, catalog: CatalogDep) -> KvAnswer:
+    """How large the KV cache is: per token, per sequence, by length and precision, against other attention kinds."""
+    return estimates.kv(catalog, request)
+
+
+@router.post("/concurrency")
+async def concurrency(request: ConcurrencyRequest, catalog: CatalogDep) -> ConcurrencyAnswer:
+    """How many requests a replica holds at once: theoretical, safe, and the `max_num_seqs` to start a load test with."""
+    return estimates.concurrency(catalog, request)
+
+
+@router.post("/capacity")
+async def capacity(request: CapacityRequest, catalog: CatalogDep) -> CapacityAnswer:
+    """How many replicas, accelerators and nodes a workload needs, and which constraint binds."""
+    return estimates.capacity(catalog, request)
+
+
+@router.post("/cost")
+async def cost(request: CostRequest, catalog: CatalogDep) -> CostAnswer:
+    """What a million tokens, a request and a business task cost at a price and a throughput."""
+    return estimates.cost(catalog, request)

@@ -1,0 +1,289 @@
+"""How many replicas a demand needs: constraints, the binding one, redundancy, nodes."""
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from app.domain.bounds import SpeedBounds
+from app.domain.concurrency import ConcurrencyAtLength
+from app.domain.demand import Demand
+from app.domain.provenance import Basis
+from app.domain.rounding import ceil
+from app.domain.units import plain
+from app.domain.value import Value
+from app.domain.workload import Seconds, Slo
+
+ConstraintName = Literal["throughput", "prefill", "concurrency", "kv_cache", "slo"]
+LARGEST_BATCH = 65536
+Tps = Annotated[float, Field(gt=0, le=1e12)]
+
+
+class Measured(Value):
+    """What was measured on one replica; each figure replaces the modelled one."""
+
+    output_tokens_per_s: Tps | None = None
+    """Output tokens per second that one replica sustains within the objectives."""
+    input_tokens_per_s: Tps | None = None
+    """Input tokens per second that one replica sustains."""
+    concurrency: Annotated[float, Field(gt=0, le=1e6)] | None = None
+    """Requests that one replica runs at once within the objectives."""
+    kv_concurrency: Annotated[float, Field(gt=0, le=1e6)] | None = None
+    """Requests whose KV cache one replica holds safely."""
+    queue_s: Annotated[float, Field(ge=0, le=1e6)] | None = None
+    """Time before prefill starts [s]."""
+    ttft_s: Seconds | None = None
+    """Time to first token without the queue [s]."""
+    tpot_s: Seconds | None = None
+    """Time per output token [s]."""
+    e2e_s: Seconds | None = None
+    """Mean time of a request in the system [s]; given, it replaces queue + TTFT + output x TPOT."""
+
+
+class Latency(Value):
+    """Times of one request of mean length."""
+
+    queue_s: float
+    """Before prefill starts [s]."""
+    ttft_s: float
+    """Time to first token without the queue [s]."""
+    tpot_s: float
+    """Time per output token [s]."""
+    e2e_s: float
+    """queue + TTFT + output tokens x TPOT [s]; benchmark tools count one TPOT less: TPOT = (E2E - TTFT) / (output tokens - 1)."""
+    next_500_output_tokens_s: float
+    """What 500 more output tokens add: 500 x TPOT [s]."""
+    basis: Basis
+    """measured, assumed (the objectives themselves), or bound (no engine is faster)."""
+
+
+class Constraint(Value):
+    """One limit as a number of replicas."""
+
+    name: ConstraintName
+    """What limits."""
+    demand: float | None
+    """What the traffic needs, in `unit`."""
+    per_replica: float | None
+    """What one replica gives, in `unit`."""
+    unit: str
+    """Unit of both."""
+    replicas_exact: float | None
+    """demand / per_replica; None when it was not evaluated or cannot be held."""
+    replicas: int | None
+    """Rounded up."""
+    basis: Basis | None
+    """How per_replica is known; None when it is not."""
+    note: str
+    """What the figures are, or why there are none."""
+
+
+class PerReplica(Value):
+    """What one replica holds and sustains."""
+
+    gpus: int
+    """Accelerators."""
+    kv_capacity_tokens: int | None
+    """Token positions of one engine rank; None when the model or the accelerator is not given."""
+    max_concurrency: int | None
+    """Requests of mean length that fit."""
+    safe_concurrency: int | None
+    """floor(max_concurrency x safety_ratio)."""
+    concurrency: float | None
+    """Requests that run at once in this plan."""
+    output_tokens_per_s: float | None
+    """Output tokens per second."""
+    input_tokens_per_s: float | None
+    """Input tokens per second."""
+
+
+@dataclass(frozen=True)
+class Sizing:
+    """What the constraints are computed from."""
+
+    demand: Demand
+    measured: Measured | None
+    slo: Slo | None
+    holds: ConcurrencyAtLength | None
+    max_num_seqs: int | None
+    bounds: SpeedBounds | None
+
+    @property
+    def context_tokens(self) -> float:
+        """Mean context of a sequence while it decodes: the prompt and half of the output [tokens]."""
+        return self.demand.mean_input_tokens + self.demand.mean_output_tokens / 2
+
+    @property
+    def running(self) -> float:
+        """Requests that one replica runs at once: measured, else what it holds safely, else one."""
+        if self.measured and self.measured.concurrency is not None:
+            return self.measured.concurrency
+        if self.holds is not None and self.holds.safe_concurrency:
+            return self.holds.safe_concurrency
+        return 1
+
+    def latency(self) -> Latency | None:
+        """Measured times where they are given, else the bounds at the running concurrency; None without either."""
+        measured = self.measured
+        if measured and measured.ttft_s is not None and measured.tpot_s is not None:
+            return self._latency(measured.queue_s or 0.0, measured.ttft_s, measured.tpot_s, "measured")
+        if self.bounds is None:
+            return None
+        ttft = self.bounds.prefill_s(self.demand.mean_input_tokens)
+        return self._latency(0.0, ttft, self.bounds.tpot_s(self.running, self.context_tokens), "bound")
+
+    def _latency(self, queue: float, ttft: float, tpot: float, basis: Basis) -> Latency:
+        e2e = queue + ttft + self.demand.mean_output_tokens * tpot
+        return Latency(queue_s=queue, ttft_s=ttft, tpot_s=tpot, e2e_s=e2e, next_500_output_tokens_s=500 * tpot, basis=basis)
+
+    def time_in_system_s(self) -> tuple[float, Basis, str] | None:
+        """Mean time of a request in the system [s], how it is known, and the substitution.
+
+        Measured first; else the objectives (a system that just holds them keeps requests that long); else the bounds.
+        """
+        measured, slo, output = self.measured, self.slo, self.demand.mean_output_tokens
+        if measured and measured.e2e_s is not None:
+            return measured.e2e_s, "measured", f"measured e2e {plain(measured.e2e_s)}"
+        latency = self.latency()
+        if latency is not None and latency.basis == "measured":
+            return latency.e2e_s, "measured", f"{plain(latency.queue_s)} + {plain(latency.ttft_s)} + {plain(output)} x {plain(latency.tpot_s)}"
+        if slo is not None:
+            e2e, ttft, tpot = (slo.e2e_p95_s or slo.e2e_p99_s), (slo.ttft_p95_s or slo.ttft_p99_s), (slo.tpot_p95_s or slo.tpot_p99_s)
+            if ttft is not None and tpot is not None and (e2e is None or ttft + output * tpot <= e2e):
+                return ttft + output * tpot, "assumed", f"objectives: {plain(ttft)} + {plain(output)} x {plain(tpot)}"
+            if e2e is not None:
+                return e2e, "assumed", f"objective e2e {plain(e2e)}"
+        if latency is not None:
+            return latency.e2e_s, "bound", f"{plain(latency.ttft_s)} + {plain(output)} x {plain(latency.tpot_s)}"
+        return None
+
+
+def constraints_of(sizing: Sizing) -> list[Constraint]:
+    """Every limit as replicas = demand / what one replica gives; those that lack a figure say which."""
+    inside = sizing.time_in_system_s()
+    concurrency = None if inside is None else sizing.demand.request_rps * inside[0]
+    return [_throughput(sizing), _prefill(sizing), *_concurrent(sizing, concurrency), _slo(sizing, concurrency)]
+
+
+def _constraint(
+    name: ConstraintName, demand: float | None, per_replica: float | None, unit: str, basis: Basis | None, note: str
+) -> Constraint:
+    ratio = demand / per_replica if demand is not None and per_replica else None
+    replicas = None if ratio is None else max(1, ceil(ratio))
+    return Constraint(
+        name=name, demand=demand, per_replica=per_replica, unit=unit, replicas_exact=ratio, replicas=replicas, basis=basis, note=note
+    )
+
+
+def _throughput(sizing: Sizing) -> Constraint:
+    need = sizing.demand.output_tokens_per_s
+    if sizing.measured and sizing.measured.output_tokens_per_s is not None:
+        rate = sizing.measured.output_tokens_per_s
+        return _constraint("throughput", need, rate, "output tokens/s", "measured", "measured output rate of one replica")
+    if sizing.bounds is None:
+        return _constraint("throughput", need, None, "output tokens/s", None, "not evaluated: no measured rate, and no model with gpu for a bound")
+    rate = sizing.running / sizing.bounds.tpot_s(sizing.running, sizing.context_tokens)
+    note = f"bandwidth bound at {plain(sizing.running)} running requests of {plain(sizing.context_tokens)} tokens: no engine is faster"
+    return _constraint("throughput", need, rate, "output tokens/s", "bound", note)
+
+
+def _prefill(sizing: Sizing) -> Constraint:
+    need = sizing.demand.computed_input_tokens_per_s
+    if sizing.measured and sizing.measured.input_tokens_per_s is not None:
+        rate = sizing.measured.input_tokens_per_s
+        return _constraint("prefill", need, rate, "input tokens/s", "measured", "measured input rate of one replica")
+    if sizing.bounds is None:
+        return _constraint("prefill", need, None, "input tokens/s", None, "not evaluated: no measured rate, and no model with gpu for a bound")
+    rate = sizing.demand.mean_input_tokens / sizing.bounds.prefill_s(sizing.demand.mean_input_tokens)
+    return _constraint("prefill", need, rate, "input tokens/s", "bound", "arithmetic bound at 100 % of the dense peak: no engine is faster")
+
+
+def _concurrent(sizing: Sizing, concurrency: float | None) -> list[Constraint]:
+    measured, holds = sizing.measured, sizing.holds
+    if measured and measured.concurrency is not None:
+        running = _constraint("concurrency", concurrency, measured.concurrency, "requests", "measured", "measured concurrency of one replica")
+    elif sizing.max_num_seqs is not None:
+        running = _constraint("concurrency", concurrency, sizing.max_num_seqs, "requests", "exact", "max_num_seqs of one replica")
+    else:
+        running = _constraint("concurrency", concurrency, None, "requests", None, "not evaluated: neither a measured concurrency nor max_num_seqs")
+    if measured and measured.kv_concurrency is not None:
+        held = _constraint("kv_cache", concurrency, measured.kv_concurrency, "requests", "measured", "requests that one replica's KV cache holds")
+    elif holds is None:
+        held = _constraint("kv_cache", concurrency, None, "requests", None, "not evaluated: the model's layers or the gpu are not given")
+    elif not holds.safe_concurrency:
+        held = _constraint("kv_cache", concurrency, 0, "requests", "exact", "one replica holds no request of mean length")
+    else:
+        held = _constraint("kv_cache", concurrency, holds.safe_concurrency, "requests", "exact", "safe_concurrency at the mean length")
+    return [running, held]
+
+
+def _slo(sizing: Sizing, concurrency: float | None) -> Constraint:
+    """Requests per replica at which the objectives can hold; a bound above an objective means that no number of replicas holds it."""
+    slo, unit = sizing.slo, "requests"
+    if slo is None:
+        return _constraint("slo", concurrency, None, unit, None, "not evaluated: no objectives")
+    broken = [f"{name} {plain(actual)} s > {plain(limit)} s" for name, actual, limit in _objectives(sizing, slo) if actual > limit]
+    if broken:
+        return _constraint("slo", concurrency, 0, unit, "bound", f"cannot be held by any number of these replicas: {', '.join(broken)}")
+    tpot = min((limit for limit in (slo.tpot_p95_s, slo.tpot_p99_s) if limit is not None), default=None)
+    if sizing.bounds is None or tpot is None:
+        return _constraint("slo", concurrency, None, unit, None, "no limit on the number of requests: needs a TPOT objective, a model and a gpu")
+    most = sizing.bounds.largest_batch(tpot, sizing.context_tokens, LARGEST_BATCH)
+    return _constraint("slo", concurrency, most, unit, "bound", f"most requests whose TPOT stays within {plain(tpot)} s even at the bandwidth bound")
+
+
+def _objectives(sizing: Sizing, slo: Slo) -> list[tuple[str, float, float]]:
+    """(name, best possible or measured time, objective) of every objective that can be judged."""
+    measured, bounds, demand = sizing.measured, sizing.bounds, sizing.demand
+    pairs: list[tuple[str, float, float]] = []
+    if measured and measured.ttft_s is not None:
+        ttft: float | None = measured.ttft_s + (measured.queue_s or 0)
+    else:
+        ttft = bounds.prefill_s(demand.p95_input_tokens or demand.mean_input_tokens) if bounds else None
+    if measured and measured.tpot_s is not None:
+        tpot: float | None = measured.tpot_s
+    else:
+        tpot = bounds.tpot_s(1, sizing.context_tokens) if bounds else None
+    for level in ("p95", "p99"):
+        for name, actual in (("ttft", ttft), ("tpot", tpot)):
+            limit = getattr(slo, f"{name}_{level}_s")
+            if limit is not None and actual is not None:
+                pairs.append((f"{name}_{level}", actual, limit))
+        limit = getattr(slo, f"e2e_{level}_s")
+        if limit is not None and ttft is not None and tpot is not None:
+            pairs.append((f"e2e_{level}", ttft + demand.mean_output_tokens * tpot, limit))
+    return pairs
+
+
+def replicas_with_redundancy(constraints: list[Constraint], redundancy_ratio: float, spare_replicas: int) -> int:
+    """ceil(largest whole constraint x redundancy) + spare replicas; 1 when no constraint could be evaluated.
+
+    >>> need = [_constraint("throughput", 30000, 10000, "output tokens/s", "measured", "")]
+    >>> replicas_with_redundancy(need, 1.25, 0)
+    4
+    """
+    largest = max((item.replicas for item in constraints if item.replicas is not None), default=1)
+    return ceil(largest * redundancy_ratio) + spare_replicas
+
+
+@dataclass(frozen=True)
+class Nodes:
+    """Machines that the replicas occupy."""
+
+    gpus_per_node: int
+    replicas_per_node: int
+    nodes_per_replica: int
+    nodes: int
+
+
+def nodes_for(replicas: int, gpus_per_replica: int, gpus_per_node: int) -> Nodes:
+    """Whole nodes: floor(gpus_per_node / gpus_per_replica) replicas each, or ceil(gpus_per_replica / gpus_per_node) nodes per replica.
+
+    >>> nodes_for(5, 4, 8).nodes
+    3
+    """
+    per_node = gpus_per_node // gpus_per_replica
+    if per_node:
+        return Nodes(gpus_per_node, per_node, 1, -(-replicas // per_node))
+    per_replica = -(-gpus_per_replica // gpus_per_node)
+    return Nodes(gpus_per_node, 0, per_replica, replicas * per_replica)

@@ -1,0 +1,82 @@
+"""Turns what a request names or describes into the domain's models and accelerators."""
+
+from pydantic import ValidationError
+
+from app.domain.attention import Attention, CompressedAttention, LatentAttention
+from app.domain.catalog import Catalog
+from app.domain.errors import InvalidInput
+from app.domain.hardware import Gpu, PeakFlops
+from app.domain.llm import LayerGroup, Llm
+from app.importers.hf_config import llm_from_hf_config
+from app.services.requests import GpuRef, GpuSketch, ModelArchitecture, ModelFromHfConfig, ModelRef, ModelSketch
+
+INLINE = "inline"
+"""What answers call a model or an accelerator that the request describes."""
+
+
+def resolve_model(catalog: Catalog, reference: ModelRef) -> Llm:
+    """The model that a request means; raises UnknownName with the nearest names, UnsupportedConfig, InvalidInput."""
+    if isinstance(reference, str):
+        return catalog.model(reference)
+    if isinstance(reference, ModelFromHfConfig):
+        return llm_from_hf_config(reference.hf_config, slug=INLINE, hf_id=None, safetensors_index=reference.safetensors_index)
+    if isinstance(reference, ModelArchitecture):
+        return _from_architecture(reference)
+    return _from_sketch(reference)
+
+
+def resolve_gpu(catalog: Catalog, reference: GpuRef) -> Gpu:
+    """The accelerator that a request means; raises UnknownName with the nearest names."""
+    if isinstance(reference, GpuSketch):
+        return Gpu(
+            slug=INLINE,
+            name=INLINE,
+            memory_bytes=reference.memory_bytes,
+            memory_bandwidth_bytes_per_s=reference.memory_bandwidth_bytes_per_s,
+            peak_flops_per_s=reference.peak_flops_per_s or PeakFlops(),
+        )
+    return catalog.gpu(reference)
+
+
+def _from_sketch(sketch: ModelSketch) -> Llm:
+    groups = None
+    if sketch.num_layers is not None and sketch.num_kv_heads is not None and sketch.head_dim is not None:
+        attention = Attention(
+            num_heads=sketch.num_attention_heads or sketch.num_kv_heads,
+            num_kv_heads=sketch.num_kv_heads,
+            key_head_dim=sketch.head_dim,
+            value_head_dim=sketch.head_dim,
+        )
+        groups = (LayerGroup(num_layers=sketch.num_layers, mixer=attention),)
+    return Llm(
+        slug=INLINE,
+        num_params=sketch.params,
+        num_active_params=sketch.active_params or sketch.params,
+        hidden_size=sketch.hidden_size,
+        num_attention_heads=sketch.num_attention_heads or sketch.num_kv_heads,
+        max_model_len_tokens=sketch.max_model_len_tokens,
+        layer_groups=groups,
+    )
+
+
+def _from_architecture(architecture: ModelArchitecture) -> Llm:
+    mixers = (group.mixer for group in architecture.layer_groups)
+    heads = max((mixer.num_heads for mixer in mixers if isinstance(mixer, Attention | LatentAttention | CompressedAttention)), default=None)
+    shape = Llm(
+        slug=INLINE,
+        num_params=architecture.params or 10**16,
+        num_active_params=1,
+        hidden_size=architecture.hidden_size,
+        vocab_size=architecture.vocab_size,
+        tie_word_embeddings=architecture.tie_word_embeddings,
+        num_attention_heads=heads,
+        max_model_len_tokens=architecture.max_model_len_tokens,
+        layer_groups=architecture.layer_groups,
+    )
+    total = architecture.params or shape.num_language_params()
+    active = architecture.active_params or min(total, shape.num_language_params(active=True))
+    try:
+        return Llm.model_validate({**dict(shape), "num_params": total, "num_active_params": active})
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise InvalidInput(f"the model is not consistent: {first['msg']}", field="/model", expected="params >= active_params, at most 1e16") from error

@@ -1,0 +1,254 @@
+"""The bodies of the calculations: what a caller names or describes, before names are resolved."""
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Discriminator, Field, PositiveInt, Tag, model_validator
+
+from app.domain.capacity import Measured
+from app.domain.cost import Throughput
+from app.domain.deployment import Deployment, Tokens
+from app.domain.hardware import PeakFlops, Rate
+from app.domain.llm import LayerGroup
+from app.domain.precision import KvChoice
+from app.domain.value import Value
+from app.domain.workload import Lengths, Slo, Workload
+
+Name = Annotated[str, Field(min_length=1, max_length=200)]
+Params = Annotated[int, Field(gt=0, le=10**16)]
+Usd = Annotated[float, Field(gt=0, le=1e9)]
+Factor = Annotated[float, Field(ge=1, le=1e6)]
+
+
+class ModelSketch(Value):
+    """A model by its parameter count, and as much of its shape as the calculation needs."""
+
+    params: Params
+    """All parameters."""
+    active_params: Params | None = None
+    """Parameters that work on one token; all of them when left out."""
+    num_layers: Annotated[int, Field(ge=1, le=10_000)] | None = None
+    """Layers, all of one shape."""
+    num_attention_heads: Annotated[int, Field(ge=1, le=10_000)] | None = None
+    """Query heads; num_kv_heads when left out."""
+    num_kv_heads: Annotated[int, Field(ge=1, le=10_000)] | None = None
+    """Key/value heads."""
+    head_dim: Annotated[int, Field(ge=1, le=10_000)] | None = None
+    """Width of a head."""
+    hidden_size: Annotated[int, Field(ge=1, le=10**7)] | None = None
+    """Width of the residual stream."""
+    max_model_len_tokens: Tokens | None = None
+    """Longest context that the model was made for."""
+
+    @model_validator(mode="after")
+    def _shape_is_whole(self) -> "ModelSketch":
+        shape = {"num_layers": self.num_layers, "num_kv_heads": self.num_kv_heads, "head_dim": self.head_dim}
+        missing = [name for name, value in shape.items() if value is None]
+        if missing and len(missing) < len(shape):
+            raise ValueError(f"the KV cache needs num_layers, num_kv_heads and head_dim together; missing: {', '.join(missing)}")
+        if self.num_attention_heads is not None and self.num_kv_heads is not None and self.num_attention_heads % self.num_kv_heads:
+            raise ValueError(f"num_kv_heads {self.num_kv_heads} does not divide num_attention_heads {self.num_attention_heads}")
+        if self.active_params is not None and self.active_params > self.params:
+            raise ValueError(f"active_params {self.active_params} is more than params {self.params}")
+        return self
+
+
+class ModelArchitecture(Value):
+    """A model by its layers; the parameters are summed over them unless `params` states the total."""
+
+    layer_groups: Annotated[tuple[LayerGroup, ...], Field(min_length=1, max_length=1000)]
+    """Layers by shape."""
+    hidden_size: Annotated[int, Field(ge=1, le=10**7)]
+    """Width of the residual stream."""
+    vocab_size: Annotated[int, Field(ge=1, le=10**9)]
+    """Rows of the embedding table."""
+    tie_word_embeddings: bool = False
+    """Embedding and output head share one table."""
+    params: Params | None = None
+    """All parameters."""
+    active_params: Params | None = None
+    """Parameters that work on one token."""
+    max_model_len_tokens: Tokens | None = None
+    """Longest context that the model was made for."""
+
+
+class ModelFromHfConfig(Value):
+    """A model by its Hugging Face configuration."""
+
+    hf_config: dict[str, Any]
+    """The content of config.json."""
+    safetensors_index: dict[str, Any] | None = None
+    """The content of model.safetensors.index.json; its `metadata` is enough."""
+
+
+def _model_form(value: object) -> str:
+    if isinstance(value, str):
+        return "name"
+    keys = value.keys() if isinstance(value, dict) else type(value).model_fields.keys() if isinstance(value, Value) else ()
+    return "hf_config" if "hf_config" in keys else "layer_groups" if "layer_groups" in keys else "params"
+
+
+ModelRef = Annotated[
+    Annotated[Name, Tag("name")]
+    | Annotated[ModelSketch, Tag("params")]
+    | Annotated[ModelArchitecture, Tag("layer_groups")]
+    | Annotated[ModelFromHfConfig, Tag("hf_config")],
+    Discriminator(_model_form),
+]
+"""A catalog slug, a Hugging Face id, or a model described in the request."""
+
+
+def _one_peak(value: object) -> object:
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return dict.fromkeys(PeakFlops.model_fields, value)
+    return value
+
+
+class GpuSketch(Value):
+    """An accelerator by its figures."""
+
+    memory_bytes: Annotated[int, Field(gt=0, le=10**15)]
+    """Memory [bytes]."""
+    memory_bandwidth_bytes_per_s: Rate | None = None
+    """Memory bandwidth [bytes/s]."""
+    peak_flops_per_s: Annotated[PeakFlops | None, BeforeValidator(_one_peak, json_schema_input_type=PeakFlops | float | None)] = None
+    """Dense peak rate: one number for the format that is used, or a rate per format [FLOP/s]."""
+
+
+def _gpu_form(value: object) -> str:
+    return "name" if isinstance(value, str) else "figures"
+
+
+GpuRef = Annotated[Annotated[Name, Tag("name")] | Annotated[GpuSketch, Tag("figures")], Discriminator(_gpu_form)]
+"""A catalog slug, or an accelerator described in the request."""
+
+
+class MemoryRequest(Value):
+    """Does a replica fit."""
+
+    model: ModelRef
+    """The model."""
+    gpu: GpuRef
+    """The accelerator."""
+    deployment: Deployment = Deployment()
+    """How one replica runs."""
+
+
+def _as_list(value: object) -> object:
+    return value if isinstance(value, (list, tuple)) else [value]
+
+
+class KvRequest(Value):
+    """How large the KV cache is."""
+
+    model: ModelRef
+    """The model."""
+    kv_cache: KvChoice = "auto"
+    """Precision of the cache."""
+    tp: Annotated[int, Field(ge=1, le=1024)] = 1
+    """Tensor-parallel degree."""
+    context_tokens: Annotated[
+        Sequence[Tokens], Field(min_length=1, max_length=100), BeforeValidator(_as_list, json_schema_input_type=list[Tokens] | Tokens)
+    ] = (4096, 8192, 32768, 131072)
+    """Lengths of a sequence, prompt and output together: one or a list [tokens]."""
+    num_sequences: Annotated[int, Field(ge=1, le=10**7)] = 1
+    """Sequences of that length."""
+    block_size_tokens: Annotated[int, Field(ge=1, le=65536)] = 16
+    """Tokens of one cache block."""
+
+
+class ConcurrencyRequest(Value):
+    """How many requests a replica holds at once."""
+
+    model: ModelRef
+    """The model."""
+    gpu: GpuRef
+    """The accelerator."""
+    deployment: Deployment = Deployment()
+    """How one replica runs."""
+    tokens_per_sequence: Lengths | None = None
+    """Length of a request, prompt and output together; or give a workload [tokens]."""
+    workload: Workload | None = None
+    """Traffic whose lengths are used."""
+    safety_ratio: Annotated[float, Field(gt=0, le=1)] = 0.7
+    """Share of the theoretical maximum to plan with."""
+
+    @model_validator(mode="after")
+    def _one_length(self) -> "ConcurrencyRequest":
+        if (self.tokens_per_sequence is None) == (self.workload is None):
+            raise ValueError("give either tokens_per_sequence or workload")
+        return self
+
+
+class CapacityRequest(Value):
+    """How many replicas a workload needs."""
+
+    model: ModelRef | None = None
+    """The model; may be left out when everything is measured."""
+    gpu: GpuRef | None = None
+    """The accelerator; may be left out when everything is measured."""
+    deployment: Deployment = Deployment()
+    """How one replica runs."""
+    workload: Workload
+    """The traffic."""
+    slo: Slo | None = None
+    """Latency objectives."""
+    measured: Measured | None = None
+    """Figures measured on one replica, in place of bounds."""
+    redundancy_ratio: Annotated[float, Field(ge=1, le=100)] = 1.25
+    """Factor on the largest constraint: failures, rolling updates, bursts."""
+    spare_replicas: Annotated[int, Field(ge=0, le=10_000)] = 0
+    """Replicas added on top."""
+    safety_ratio: Annotated[float, Field(gt=0, le=1)] = 0.7
+    """Share of the theoretical concurrency to plan with."""
+    gpus_per_node: Annotated[int, Field(ge=1, le=4096)] | None = None
+    """Accelerators of one machine; 8 when neither it nor the catalog says."""
+    usd_per_gpu_hour: Usd | None = None
+    """Price of one accelerator; the catalog's on-demand price when left out."""
+
+
+class CostRequest(Value):
+    """What tokens, requests and tasks cost."""
+
+    replica_usd_per_hour: Usd | None = None
+    """Price of one replica; or give gpu, gpus and usd_per_gpu_hour [USD/hour]."""
+    gpu: Name | None = None
+    """Catalog slug whose on-demand price is used when usd_per_gpu_hour is left out."""
+    gpus: PositiveInt | None = Field(default=None, le=10**6)
+    """Accelerators of one replica."""
+    usd_per_gpu_hour: Usd | None = None
+    """Price of one accelerator [USD/hour]."""
+    replicas: Annotated[int, Field(ge=1, le=10**6)] = 1
+    """Replicas that are paid for."""
+    output_tokens_per_s: Annotated[float, Field(gt=0, le=1e12)] | None = None
+    """Output tokens per second of one replica [tokens/s]."""
+    input_tokens_per_s: Annotated[float, Field(gt=0, le=1e12)] | None = None
+    """Input tokens per second of one replica [tokens/s]."""
+    request_rps: Annotated[float, Field(gt=0, le=1e9)] | None = None
+    """Finished requests per second of one replica [requests/s]."""
+    workload: Workload | None = None
+    """Traffic whose mean lengths turn token rates into requests; its rate over all replicas is used when no rate is given."""
+    success_ratio: Annotated[float, Field(gt=0, le=1)] = 1
+    """Share of requests that succeed."""
+    requests_per_task: Factor = 1
+    """Requests of one business task."""
+    attempts_per_task: Factor = 1
+    """Attempts that a task takes on average, retries included."""
+
+    @model_validator(mode="after")
+    def _one_price(self) -> "CostRequest":
+        if self.replica_usd_per_hour is not None:
+            if self.gpus is not None or self.usd_per_gpu_hour is not None or self.gpu is not None:
+                raise ValueError("give either replica_usd_per_hour, or gpus with usd_per_gpu_hour or gpu")
+        elif self.gpus is None or (self.usd_per_gpu_hour is None and self.gpu is None):
+            raise ValueError("a price is needed: replica_usd_per_hour, or gpus with usd_per_gpu_hour or a gpu that has a price in the catalog")
+        return self
+
+    @property
+    def throughput(self) -> Throughput:
+        """The rates of one replica as given."""
+        return Throughput(
+            output_tokens_per_s=self.output_tokens_per_s, input_tokens_per_s=self.input_tokens_per_s, request_rps=self.request_rps
+        )
+
+

@@ -1,0 +1,368 @@
+"""Every worked figure of the source texts, asked over HTTP: the exact figure to the digit, the stated one within its tolerance."""
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+
+EXAMPLES = {item["id"]: item for item in json.loads((Path(__file__).parent / "worked_examples.json").read_text())["examples"]}
+Ask = Callable[..., dict[str, Any]]
+GB, GIB = 10**9, 2**30
+LLAMA_70B = {"params": 70e9, "num_layers": 80, "num_kv_heads": 8, "head_dim": 128, "num_attention_heads": 64}
+
+
+@pytest.fixture
+def ask(client: TestClient) -> Ask:
+    def post(path: str, **body: Any) -> dict[str, Any]:
+        answer = client.post(path, json=body)
+        assert answer.status_code == 200, answer.text
+        parsed: dict[str, Any] = answer.json()
+        assert parsed["summary"] and parsed["working"]
+        return parsed
+
+    return post
+
+
+def example(name: str) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any], float]:
+    """(inputs, exact figures, stated figures, tolerance) of an example."""
+    item = EXAMPLES[name]
+    return item["inputs"], item["exact"], item.get("stated", {}), item.get("stated_tolerance", 0)
+
+
+def agrees(value: float, exact: float, stated: float | None = None, tolerance: float = 0, digits: int | None = None) -> None:
+    assert (round(value, digits) if digits is not None else value) == exact
+    if stated is not None:
+        assert value == pytest.approx(stated, rel=tolerance)
+
+
+def workload(rps: float = 1, prompt: Any = 1000, output: Any = 100, **more: Any) -> dict[str, Any]:
+    return {"peak_rps": rps, "input_tokens": prompt, "output_tokens": output, **more}
+
+
+def card(memory_gb: float = 80, **more: Any) -> dict[str, Any]:
+    return {"memory_bytes": memory_gb * GB, **more}
+
+
+SPEED = {"memory_bandwidth_bytes_per_s": 3000e9, "peak_flops_per_s": 1e15}
+
+
+def test_e2e_latency(ask: Ask) -> None:
+    given, exact, stated, tolerance = example("e2e-latency")
+    measured = {"queue_s": given["queue_s"], "ttft_s": given["ttft_s"], "tpot_s": given["tpot_s"]}
+    answer = ask("/capacity", workload=workload(output=given["output_tokens"]), measured=measured)
+    agrees(answer["latency"]["e2e_s"], exact["e2e_s"], stated["e2e_s"], tolerance)
+
+
+def test_token_rates(ask: Ask) -> None:
+    given, exact, stated, tolerance = example("token-rates")
+    demand = ask("/capacity", workload=workload(given["rps"], given["input_tokens"], given["output_tokens"]))["demand"]
+    agrees(demand["input_tokens_per_s"], exact["input_tps"], stated["input_tps"], tolerance)
+    agrees(demand["output_tokens_per_s"], exact["output_tps"], stated["output_tps"], tolerance)
+
+
+def test_weights_70b(ask: Ask) -> None:
+    given, exact, _, _ = example("weights-70b")
+    rows = {row["weights"]: row for row in ask("/memory", model=given, gpu=card())["by_precision"]}
+    for name, gigabytes in exact.items():
+        agrees(rows[name.removesuffix("_gb")]["weights_bytes"], gigabytes * GB)
+
+
+def test_weights_70b_bf16_on_one_card_does_not_fit(ask: Ask) -> None:
+    given, exact, _, _ = example("weights-70b-bf16-one-h100")
+    answer = ask(
+        "/memory", model={"params": given["params"]}, gpu=card(given["gpu_memory_gb"]), deployment={"weights": given["precision"], "tp": 1}
+    )
+    assert (answer["verdict"] != "does_not_fit") is exact["fits"]
+    assert answer["limiting"] == "weights" and answer["margin_bytes"] == -60 * GB
+
+
+def test_weights_70b_bf16_on_two_cards_loads_but_does_not_serve(ask: Ask) -> None:
+    given, exact, _, _ = example("weights-70b-bf16-two-h100")
+    answer = ask(
+        "/memory",
+        model={"params": given["params"]},
+        gpu=card(given["gpu_memory_gb"]),
+        deployment={"weights": given["precision"], "tp": given["tp"]},
+    )
+    agrees(answer["per_gpu"]["weights_bytes"], exact["weights_gb_per_gpu"] * GB)
+    agrees(answer["per_gpu"]["free_after_weights_bytes"], exact["left_gb_per_gpu"] * GB)
+    assert answer["verdict"] == "loads_only"
+    assert (answer["verdict"] in ("loads_only", "serves")) is exact["loads"]
+    assert (answer["verdict"] == "serves") is exact["serves"]
+
+
+@pytest.mark.parametrize("model", ["llama-3.1-70b", "meta-llama/llama-3.1-70B", {**LLAMA_70B}])
+def test_kv_per_token_70b(ask: Ask, model: Any) -> None:
+    _, exact, stated, tolerance = example("kv-per-token-70b")
+    answer = ask("/kv", model=model, kv_cache="bf16")
+    agrees(answer["bytes_per_token"], exact["bytes_per_token"])
+    agrees(answer["bytes_per_token"] / 1024, exact["kib_per_token"], stated["kib_per_token"], tolerance)
+
+
+def test_kv_per_request_8k(ask: Ask) -> None:
+    given, exact, stated, tolerance = example("kv-per-request-8k")
+    row = ask("/kv", model=LLAMA_70B, kv_cache="bf16", context_tokens=given["tokens"])["by_context"][0]
+    agrees(row["bytes_per_sequence"], exact["bytes"])
+    agrees(row["bytes_per_sequence"] / GIB, exact["gib"])
+    agrees(row["bytes_per_sequence"] / GB, exact["gb"], stated["gb"], tolerance)
+
+
+def test_kv_32_requests_8k(ask: Ask) -> None:
+    given, exact, stated, tolerance = example("kv-32-requests-8k")
+    row = ask("/kv", model=LLAMA_70B, kv_cache="bf16", context_tokens=given["tokens"], num_sequences=given["requests"])["by_context"][0]
+    agrees(row["total_bytes"], exact["bytes"])
+    agrees(row["total_bytes"] / GIB, exact["gib"])
+    agrees(row["total_bytes"] / GB, exact["gb"], stated["gb"], tolerance)
+
+
+def test_kv_by_context(ask: Ask) -> None:
+    given, exact, stated, tolerance = example("kv-by-context")
+    rows = ask("/kv", model=LLAMA_70B, kv_cache="bf16", context_tokens=given["contexts"])["by_context"]
+    for row, binary, printed in zip(rows, exact["gib"], stated["gb"], strict=True):
+        agrees(row["bytes_per_sequence"] / GIB, binary, printed, tolerance)
+
+
+def test_gqa_mqa_ratio(ask: Ask) -> None:
+    given, exact, _, _ = example("gqa-mqa-ratio")
+    assert given["query_heads"] == LLAMA_70B["num_attention_heads"] and given["kv_heads"]["gqa"] == LLAMA_70B["num_kv_heads"]
+    answer = ask("/kv", model=LLAMA_70B)
+    ratios = {row["attention"]: row["vs_mha_ratio"] for row in answer["by_attention"]}
+    assert ratios == exact["kv_vs_mha"]
+    assert answer["vs_mha_ratio"] == exact["kv_vs_mha"]["gqa"]
+    assert answer["vs_mqa_ratio"] == exact["kv_vs_mha"]["gqa"] / exact["kv_vs_mha"]["mqa"]
+
+
+@pytest.mark.parametrize(("unit", "reading"), [(GB, "decimal_gb"), (GIB, "if_gib")])
+def test_concurrency_4xh100(ask: Ask, unit: int, reading: str) -> None:
+    given, exact, stated, _ = example("concurrency-4xh100")
+    answer = ask(
+        "/concurrency",
+        model={**LLAMA_70B, "params": given["weights_gb"] * unit},
+        gpu={"memory_bytes": given["gpu_memory_gb"] * unit},
+        deployment={"tp": given["tp"], "weights": "fp8", "kv_cache": "bf16", "reserve_bytes_per_gpu": given["reserve_gb_per_gpu"] * unit},
+        tokens_per_sequence=given["tokens_per_request"],
+        safety_ratio=given["safety_factor"],
+    )
+    values = {step["name"]: step["value"] for step in answer["working"]}
+    agrees(values["weights_bytes_per_gpu"], exact["weights_gb_per_gpu"] * unit)
+    agrees(values["kv_cache_bytes"], exact["kv_gb_per_gpu"] * unit)
+    agrees(values["kv_bytes_per_sequence_per_gpu"], exact["kv_bytes_per_token_per_gpu"])
+    agrees(answer["kv_capacity_tokens"], exact[f"token_positions_{reading}"])
+    agrees(answer["max_concurrency"], exact[f"max_requests_{reading}"])
+    agrees(answer["safe_concurrency"], exact[f"safe_requests_{reading}"])
+    low, high = stated["max_num_seqs"]
+    assert low <= answer["recommended_max_num_seqs"] <= high
+    if reading == "if_gib":
+        assert answer["max_concurrency"] == stated["max_requests"] and answer["safe_concurrency"] == stated["safe_requests"]
+        assert answer["kv_capacity_tokens"] == pytest.approx(stated["token_positions"], rel=0.005)
+
+
+def test_prefill_flops_70b_4k(ask: Ask) -> None:
+    given, exact, _, _ = example("prefill-flops-70b-4k")
+    limits = ask("/capacity", model={"params": given["params"]}, workload=workload(prompt=given["tokens"]))["limits"]
+    agrees(limits["prefill_flops"] / 1e12, exact["tflop"])
+
+
+def test_attention_flops(ask: Ask) -> None:
+    given, exact, _, _ = example("attention-flops")
+    assert LLAMA_70B["num_attention_heads"] * LLAMA_70B["head_dim"] == given["d_model"]  # type: ignore[operator]
+    limits = ask("/capacity", model=LLAMA_70B, workload=workload(prompt=given["tokens"]))["limits"]
+    agrees(limits["attention_full_flops"] / 1e12, exact["full_tflop"])
+    agrees(limits["attention_causal_flops"] / 1e12, exact["causal_tflop"])
+
+
+def test_decode_flops_70b(ask: Ask) -> None:
+    given, exact, _, _ = example("decode-flops-70b")
+    limits = ask("/capacity", model={"params": given["params"]}, workload=workload())["limits"]
+    agrees(limits["decode_flops_per_token"] / 1e9, exact["gflop_per_token"])
+
+
+def test_decode_bandwidth_bound(ask: Ask) -> None:
+    given, exact, stated, tolerance = example("decode-bandwidth-bound")
+    gpu = card(memory_bandwidth_bytes_per_s=given["bandwidth_gb_s"] * GB, peak_flops_per_s=1e15)
+    answer = ask("/capacity", model={"params": given["weights_gb"] * GB}, gpu=gpu, deployment={"weights": "fp8"}, workload=workload())
+    rate = answer["limits"]["single_stream_output_tokens_per_s"]
+    agrees(rate, exact["tokens_per_s"], stated["tokens_per_s"], tolerance, digits=9)
+
+
+def test_chunked_prefill_count(ask: Ask) -> None:
+    given, exact, _, _ = example("chunked-prefill-count")
+    limits = ask(
+        "/capacity",
+        model={"params": 70e9},
+        deployment={"max_num_batched_tokens": given["chunk_tokens"]},
+        workload=workload(prompt=given["prompt_tokens"]),
+    )["limits"]
+    agrees(limits["prefill_chunks_iterations"], exact["chunks"])
+
+
+def test_paged_blocks(ask: Ask) -> None:
+    given, exact, _, _ = example("paged-blocks")
+    rows = ask("/kv", model=LLAMA_70B, block_size_tokens=given["block_size"], context_tokens=given["tokens"])["by_context"]
+    assert [row["num_blocks"] for row in rows] == exact["blocks"]
+    assert [row["wasted_bytes"] for row in rows] == [(-tokens % 16) * 327680 for tokens in given["tokens"]]
+
+
+def test_prefix_cache_saving(ask: Ask) -> None:
+    given, exact, _, _ = example("prefix-cache-saving")
+    traffic = workload(given["rps"], 4000, shared_prefix_tokens=given["shared_prefix_tokens"], prefix_hit_ratio=given["hit_rate"])
+    demand = ask("/capacity", workload=traffic)["demand"]
+    agrees(demand["shared_input_tokens_per_s"], exact["shared_input_tps"])
+    agrees(demand["saved_input_tokens_per_s"], exact["saved_input_tps"])
+
+
+def test_kv_fp8_halves(ask: Ask) -> None:
+    given, exact, _, _ = example("kv-fp8-halves")
+    model = {
+        "params": 70e9,
+        "num_layers": 75,
+        "num_kv_heads": 8,
+        "head_dim": 125,
+        "num_attention_heads": 64,
+    }  # 300,000 bytes per token in bf16
+    rows = ask("/kv", model=model, context_tokens=10_000, num_sequences=20)["by_precision"]
+    totals = {row["kv_cache"]: row["total_bytes"] for row in rows}
+    agrees(totals["bf16"], given["kv_gb_bf16"] * GB)
+    agrees(totals["fp8"], exact["kv_gb_fp8"] * GB)
+
+
+def test_tp_splits_weights(ask: Ask) -> None:
+    given, exact, _, _ = example("tp-weights-split")
+    for tp, gigabytes in zip(given["tp"], exact["weights_gb_per_gpu"], strict=True):
+        answer = ask("/memory", model={"params": given["weights_gb"] * GB}, gpu=card(), deployment={"weights": "fp8", "tp": tp})
+        agrees(answer["per_gpu"]["weights_bytes"], gigabytes * GB)
+
+
+def test_replicas_per_node(ask: Ask) -> None:
+    given, exact, _, _ = example("replicas-per-node")
+    answer = ask("/capacity", deployment={"tp": given["tp"]}, gpus_per_node=given["gpus_per_node"], workload=workload())
+    agrees(answer["replicas_per_node"], exact["replicas_per_node"])
+
+
+def test_speculative_decoding_iterations(ask: Ask) -> None:
+    given, exact, stated, tolerance = example("spec-decode-iterations")
+    speculative = {"num_draft_tokens": 4, "acceptance_ratio": (given["accepted_per_round"] - 1) / 4}
+    limits = ask(
+        "/capacity", model={"params": 70e9}, deployment={"speculative": speculative}, workload=workload(output=given["output_tokens"])
+    )["limits"]
+    agrees(limits["decode_iterations"], exact["target_iterations"], stated["target_iterations"], tolerance, digits=4)
+
+
+def test_longer_output_costs_time(ask: Ask) -> None:
+    given, exact, _, _ = example("longer-output-cost")
+    assert given["extra_tokens"] == 500
+    latency = ask("/capacity", workload=workload(), measured={"ttft_s": 0.5, "tpot_s": given["tpot_s"]})["latency"]
+    agrees(latency["next_500_output_tokens_s"], exact["extra_e2e_s"])
+
+
+def test_tokenizer_plus_20_percent(ask: Ask) -> None:
+    given, exact, _, _ = example("tokenizer-plus-20-percent")
+    demand = ask("/capacity", workload=workload(10, token_growth_ratio=given["token_growth"]))["demand"]
+    growth = demand["growth"]
+    assert (growth["prefill_ratio"], growth["kv_cache_ratio"]) == (exact["prefill_linear"], exact["kv_cache"])
+    agrees(growth["attention_ratio"], exact["attention_quadratic"])
+    assert demand["input_tokens_per_s"] == 12_000
+
+
+def replicas(answer: dict[str, Any], name: str) -> tuple[float | None, int | None]:
+    return next((item["replicas_exact"], item["replicas"]) for item in answer["constraints"] if item["name"] == name)
+
+
+def test_capacity_by_throughput(ask: Ask) -> None:
+    given, exact, _, _ = example("capacity-throughput")
+    answer = ask(
+        "/capacity",
+        workload=workload(100, 1200, given["required_output_tps"] / 100),
+        measured={"output_tokens_per_s": given["instance_output_tps"]},
+    )
+    assert replicas(answer, "throughput") == (exact["instances"], exact["instances"])
+
+
+def test_capacity_by_concurrency(ask: Ask) -> None:
+    given, exact, _, _ = example("capacity-concurrency")
+    answer = ask(
+        "/capacity",
+        workload=workload(given["peak_rps"]),
+        measured={"e2e_s": given["mean_time_in_system_s"], "concurrency": given["concurrency_per_instance"]},
+    )
+    agrees(answer["concurrency"], exact["concurrency"])
+    assert replicas(answer, "concurrency") == (exact["instances_raw"], exact["instances"])
+
+
+def test_capacity_by_kv_cache(ask: Ask) -> None:
+    given, exact, _, _ = example("capacity-kv")
+    answer = ask("/capacity", workload=workload(200), measured={"e2e_s": 0.9, "kv_concurrency": given["safe_concurrency_per_instance"]})
+    assert answer["concurrency"] == given["concurrency"]
+    assert replicas(answer, "kv_cache") == (exact["instances"], exact["instances"])
+
+
+def test_capacity_with_redundancy(ask: Ask) -> None:
+    given, exact, _, _ = example("capacity-final")
+    answer = ask(
+        "/capacity",
+        workload=workload(200, 1200, 150),
+        measured={"output_tokens_per_s": 10_000, "e2e_s": 0.9, "concurrency": 75, "kv_concurrency": 60},
+        redundancy_ratio=given["redundancy"],
+    )
+    assert [replicas(answer, name)[1] for name in ("throughput", "concurrency", "kv_cache")] == [
+        given["throughput"],
+        given["concurrency"],
+        given["kv"],
+    ]
+    agrees(answer["replicas"], exact["instances"])
+
+
+def test_cost_per_million(ask: Ask) -> None:
+    given, exact, stated, tolerance = example("cost-per-million")
+    answer = ask("/cost", replica_usd_per_hour=given["usd_per_hour"], output_tokens_per_s=given["output_tokens_per_s"])
+    agrees(answer["output_tokens_per_hour"], exact["tokens_per_hour"])
+    agrees(answer["usd_per_million_output_tokens"], exact["usd_per_million_output"], stated["usd_per_million_output"], tolerance, digits=6)
+
+
+def test_case_knowledge_base(ask: Ask) -> None:
+    given, exact, _, _ = example("case-knowledge-base-qa")
+    answer = ask(
+        "/capacity",
+        model=LLAMA_70B,
+        gpu="h100-sxm-80gb",
+        deployment={"tp": given["gpus"], "weights": given["weights"], "kv_cache": given["kv"]},
+        workload=workload(
+            given["peak_rps"], {"mean": given["input_tokens_mean"], "p95": given["input_tokens_p95"]}, given["output_tokens_mean"]
+        ),
+        slo={"ttft_p95_s": given["ttft_p95_s"], "tpot_p95_s": given["tpot_p95_s"]},
+    )
+    agrees(answer["demand"]["input_tokens_per_s"], exact["input_tps"])
+    agrees(answer["demand"]["output_tokens_per_s"], exact["output_tps"])
+    codes = {note["code"] for note in answer["warnings"]}
+    assert {"prefill_heavy", "prefix_cache_opportunity", "decode_not_negligible", "long_input_tail"} <= codes
+    assert all(item["replicas"] for item in answer["constraints"] if item["name"] in ("throughput", "prefill", "kv_cache", "slo"))
+
+
+def test_load_mix(ask: Ask) -> None:
+    given, exact, _, _ = example("load-mix")
+    classes = [{"share_ratio": c["share"], "input_tokens": c["input_tokens"], "output_tokens": c["output_tokens"]} for c in given["mix"]]
+    demand = ask("/capacity", workload={"peak_rps": 10, "classes": classes})["demand"]
+    agrees(demand["mean_input_tokens"], exact["input_tokens_mean"])
+    agrees(demand["mean_output_tokens"], exact["output_tokens_mean"])
+    assert demand["p95_input_tokens"] == 8000
+
+
+def test_concurrency_ramp(ask: Ask) -> None:
+    _, exact, _, _ = example("concurrency-ramp")
+    answer = ask(
+        "/concurrency",
+        model=LLAMA_70B,
+        gpu=card(),
+        deployment={"tp": 4, "weights": "fp8", "reserve_bytes_per_gpu": 12 * GB},
+        tokens_per_sequence=8000,
+    )
+    assert answer["load_test_concurrency"] == exact["levels"]
+
+
+def test_every_example_is_asked() -> None:
+    asked = set(re.findall(r'example\("([^"]+)"\)', Path(__file__).read_text()))
+    assert asked == set(EXAMPLES)
