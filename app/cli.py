@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, NoReturn
+from typing import Annotated, NoReturn, get_args
 from uuid import UUID
 
 import typer
@@ -30,6 +30,7 @@ from app.settings import Settings
 
 DATABASE_PATIENCE_S = 30.0  # a server that is started together with the service needs a moment
 GRACEFUL_STOP_S = 10
+SCOPES: tuple[Scope, ...] = get_args(Scope)
 OPENAPI_FILE = Path("openapi/openapi.json")
 
 cli = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help="Capacity planning for LLM inference.")
@@ -106,12 +107,15 @@ def openapi(
 @keys.command("create")
 def create_key(
     name: Annotated[str, typer.Option(help="What or whom the key is for.")],
-    scope: Annotated[list[Scope], typer.Option(help="What it permits; may be given twice.")],
+    scope: Annotated[list[str], typer.Option(help=f"What it permits: {' or '.join(SCOPES)}; may be given twice.")],
     data_dir: DataDir = None,
 ) -> None:
     """Make an API key and print it; it cannot be shown again."""
+    scopes = [known for known in SCOPES if known in scope]
+    if unknown := set(scope).difference(SCOPES):
+        raise CommandError(f"unknown scope {', '.join(sorted(unknown))}: give {' or '.join(SCOPES)}")
     with opened_database(read_settings(data_dir=data_dir)) as engine, Session(engine) as session, session.begin():
-        key, secret = api_keys.create(session, name=name, scopes=scope)
+        key, secret = api_keys.create(session, name=name, scopes=scopes)
     print(f"key {key.id} ({', '.join(key.scopes)}); it is shown this once:", file=sys.stderr)
     print(secret)
 

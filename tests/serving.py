@@ -85,7 +85,7 @@ def run(*arguments: str, given: Mapping[str, str] | None = None) -> "subprocess.
 
 @contextmanager
 def serving(
-    data_dir: Path, *arguments: str, given: Mapping[str, str] | None = None, prefix: Sequence[str] = (), path: str = "/readyz"
+    data_dir: Path, *arguments: str, given: Mapping[str, str] | None = None, prefix: Sequence[str] = (), wait: bool = True
 ) -> Iterator[Server]:
     """Start the service and wait until it is ready; it is killed at the end if it still runs."""
     port = free_port()
@@ -98,7 +98,8 @@ def serving(
         )
         server = Server(process, port, data_dir, Path(log.name))
         try:
-            wait_until_ready(server, path)
+            if wait:
+                wait_until_ready(server)
             yield server
         finally:
             if process.poll() is None:
@@ -106,11 +107,11 @@ def serving(
                 process.wait()
 
 
-def wait_until_ready(server: Server, path: str) -> None:
+def wait_until_ready(server: Server) -> None:
     deadline = time.monotonic() + READY_WITHIN_S
     while True:
         try:
-            if server.request("GET", path).status == 200:
+            if server.request("GET", "/readyz").status == 200:
                 return
         except OSError:
             pass
