@@ -1,0 +1,1 @@
+"""Text that the ecosystem writes -> domain values."""
