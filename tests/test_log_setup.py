@@ -13,21 +13,14 @@ from sqlalchemy.orm import Session, sessionmaker
 
 from app import log_setup
 from app.settings import Settings
-from tests.api.probe_app import SECRET_TEXT, probe_app
+from tests.api.probe_app import SECRET_TEXT, captured_log, probe_app
 
 
 @pytest.fixture
 def lines() -> Iterator[io.StringIO]:
-    """What is logged as JSON; the logging of the test run is put back afterwards."""
-    root = logging.getLogger()
-    handlers, level = list(root.handlers), root.level
-    stream = io.StringIO()
-    log_setup.configure(stream=stream)
-    yield stream
-    structlog.reset_defaults()
-    logging.captureWarnings(False)
-    root.handlers[:] = handlers
-    root.setLevel(level)
+    """What is logged as JSON."""
+    with captured_log() as stream:
+        yield stream
 
 
 def _events(stream: io.StringIO) -> list[dict[str, object]]:

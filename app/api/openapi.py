@@ -67,7 +67,7 @@ def _amend(document: Document, app: FastAPI) -> None:
     components["schemas"] = dict(sorted(schemas.items()))
     components["securitySchemes"] = SECURITY_SCHEMES
     components["responses"] = {name: _component(status, *rest) for status, (name, *rest) in PROBLEMS.items()}
-    scopes = {(context.path, method): _scope_of(context.original_route) for context, method in _operations(app)}
+    scopes = {(context.path_format, method): _scope_of(context.original_route) for context, method in _operations(app)}
     for path, methods in document["paths"].items():
         for method, operation in methods.items():
             scope = None if path in OPEN_PATHS else scopes[path, method.upper()]

@@ -1,12 +1,18 @@
 """The real application with routes of its own that fail in every way an endpoint can, so that the edge is tested apart from the planner."""
 
+import io
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated, Any, Literal
 
+import structlog
 from fastapi import APIRouter, Depends, FastAPI, Header, HTTPException, Query
 from pydantic import Field, field_validator
 from sqlalchemy import text
 from sqlalchemy.orm import Session, sessionmaker
 
+from app import log_setup
 from app.api.auth import PrincipalDep, require_scope
 from app.api.deps import SessionDep
 from app.api.route import PlannerRoute
@@ -118,3 +124,19 @@ def probe_app(settings: Settings, session_factory: sessionmaker[Session]) -> Fas
     app = create_app(settings, session_factory=session_factory)
     app.include_router(router)
     return app
+
+
+@contextmanager
+def captured_log() -> Iterator[io.StringIO]:
+    """What is logged as JSON, line by line; the logging of the test run is put back afterwards."""
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    stream = io.StringIO()
+    log_setup.configure(stream=stream)
+    try:
+        yield stream
+    finally:
+        structlog.reset_defaults()
+        logging.captureWarnings(False)
+        root.handlers[:] = handlers
+        root.setLevel(level)

@@ -81,7 +81,7 @@ def test_a_key_is_taken_from_either_header(guarded: TestClient, make_key: Make, 
     ["Basic dXNlcjpwYXNz", "Bearer", "Bearer ", "Bearer inferplan_short", "Bearer inferplan_" + "A" * 43, "Bearer inferplan_" + "é" * 43],
 )
 def test_what_is_no_valid_key_is_refused(guarded: TestClient, value: str) -> None:
-    answer = guarded.post("/probe", json=BODY, headers={"Authorization": value.encode("latin-1")})  # type: ignore[dict-item]
+    answer = guarded.post("/probe", json=BODY, headers=[(b"authorization", value.encode("latin-1"))])
     assert answer.status_code == 401
     assert answer.headers["content-type"] == "application/problem+json"
     assert value.split()[-1] not in answer.json()["detail"]

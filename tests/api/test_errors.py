@@ -14,7 +14,7 @@ from app.api.errors import STATUS_OF
 from app.api.pointers import pointer_of, repeatable
 from app.domain import errors
 from app.settings import Settings
-from tests.api.probe_app import SECRET_TEXT, probe_app
+from tests.api.probe_app import SECRET_TEXT, captured_log, probe_app
 
 
 @pytest.fixture
@@ -220,11 +220,11 @@ def test_an_exception_of_the_framework_keeps_its_status_and_headers(probe: TestC
     assert answer.headers["x-handle"] == "left"
 
 
-def test_an_unforeseen_exception_is_answered_without_its_text(probe: TestClient, capsys: pytest.CaptureFixture[str]) -> None:
-    body = problem(probe.get("/probe/crash"), 500, "internal_error")
-    logged = capsys.readouterr().out
-    assert SECRET_TEXT in logged, "the cause belongs into the log"
-    assert body["request_id"] in logged
+def test_an_unforeseen_exception_is_answered_without_its_text(settings: Settings, session_factory: sessionmaker[Session]) -> None:
+    with captured_log() as log, TestClient(probe_app(settings, session_factory)) as client:
+        body = problem(client.get("/probe/crash"), 500, "internal_error")
+    assert SECRET_TEXT in log.getvalue(), "the cause belongs into the log"
+    assert body["request_id"] in log.getvalue()
 
 
 def test_a_database_that_is_away_is_answered_503_with_the_time_to_retry(settings: Settings) -> None:

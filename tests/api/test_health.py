@@ -11,7 +11,7 @@ from app import __version__
 from app.main import create_app
 from app.services.readiness import readiness
 from app.settings import Settings
-from tests.api.probe_app import probe_app
+from tests.api.probe_app import captured_log, probe_app
 
 NOWHERE = "postgresql+psycopg://nobody@127.0.0.1:1/none"
 
@@ -68,7 +68,7 @@ def test_a_database_that_was_never_migrated_is_not_ready(engine: Engine) -> None
 
 
 def test_metrics_name_route_templates_and_leave_out_the_probes(settings: Settings, session_factory: sessionmaker[Session]) -> None:
-    with TestClient(probe_app(settings, session_factory)) as client:
+    with captured_log(), TestClient(probe_app(settings, session_factory)) as client:
         for number in range(30):
             client.put(f"/probe/items/{number}")
             client.get(f"/nowhere/{number}")
