@@ -31,7 +31,7 @@ async def healthz() -> Liveness:
     return await livez()
 
 
-@router.get("/readyz", summary="Can every request be answered?")
+@router.get("/readyz", summary="Can every request be answered?", responses={503: {}})
 async def readyz(request: Request) -> Readiness:
     """Database reachable, schema at the revision this version needs, catalog loaded; 503 names what is not."""
     state = request.app.state

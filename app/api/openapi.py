@@ -9,6 +9,7 @@ from fastapi.routing import APIRoute, iter_route_contexts
 
 from app.api.auth import OPEN_PATHS
 from app.api.errors import MEDIA_TYPE, FieldProblem, Problem
+from app.api.examples import EXAMPLES
 from app.api.route import PlannerRoute
 
 Document = dict[str, Any]
@@ -92,12 +93,20 @@ def _amend_operation(operation: Document, scope: str | None) -> None:
         operation["security"] = [{name: [scope]} for name in SECURITY_SCHEMES]
         statuses |= {"401", "403", "503"}
     if "requestBody" in operation:
+        _add_examples(operation)
         statuses |= {"400", "413", "415", "422"}
     if operation.get("parameters"):
         statuses |= {"414", "422"}
     succeeded = {status: answer for status, answer in responses.items() if status[0] not in "45"}
     described = {status: responses[status].get("description") for status in statuses & responses.keys()}
     operation["responses"] = succeeded | {status: _problem_answer(status, described.get(status)) for status in sorted(statuses)}
+
+
+def _add_examples(operation: Document) -> None:
+    examples = EXAMPLES.get(operation["operationId"], {})
+    if examples:
+        content = operation["requestBody"]["content"]["application/json"]
+        content["examples"] = {name: {"summary": summary, "value": value} for name, (summary, value) in examples.items()}
 
 
 def _problem_answer(status: str, description: str | None) -> Document:

@@ -1,0 +1,111 @@
+"""Request examples of the OpenAPI document, by operation; a test sends each of them to the service."""
+
+from typing import Any
+
+Example = dict[str, Any]
+
+CHAT_WORKLOAD: Example = {"peak_rps": 100, "input_tokens": {"mean": 4000, "p95": 8000}, "output_tokens": {"mean": 500, "p95": 1000}}
+LLAMA_FP8: Example = {"weights": "fp8", "kv_cache": "fp8", "tp": 4}
+FOUR_H100: Example = {"model": "llama-3.1-70b", "gpu": "h100-sxm-80gb", "deployment": LLAMA_FP8}
+INLINE_MODEL: Example = {"params": 70_000_000_000, "num_layers": 80, "num_attention_heads": 64, "num_kv_heads": 8, "head_dim": 128}
+INLINE_GPU: Example = {"memory_bytes": 80_000_000_000, "memory_bandwidth_bytes_per_s": 3.35e12, "peak_flops_per_s": {"bf16": 989e12}}
+OWN_GPU: Example = {
+    "slug": "lab-accelerator-96gb",
+    "name": "Lab accelerator 96 GB",
+    "vendor": "in-house",
+    "memory_bytes": 96_000_000_000,
+    "memory_bandwidth_bytes_per_s": 4.0e12,
+    "peak_flops_per_s": {"bf16": 800e12, "fp8": 1600e12},
+    "sources": ["measured in the lab"],
+}
+OWN_MODEL: Example = {
+    "slug": "house-7b",
+    "hf_id": "example/house-7b",
+    "num_params": 6_476_005_376,
+    "num_active_params": 6_476_005_376,
+    "hidden_size": 4096,
+    "vocab_size": 32_000,
+    "num_attention_heads": 32,
+    "max_model_len_tokens": 32_768,
+    "tie_word_embeddings": True,
+    "layer_groups": [
+        {
+            "num_layers": 32,
+            "mixer": {"kind": "attention", "num_heads": 32, "num_kv_heads": 8, "key_head_dim": 128, "value_head_dim": 128},
+            "feed_forward": [{"kind": "dense", "intermediate_size": 12_288}],
+            "num_norm_params": 8192,
+        }
+    ],
+    "num_final_norm_params": 4096,
+}
+HF_CONFIG: Example = {
+    "model_type": "llama",
+    "architectures": ["LlamaForCausalLM"],
+    "hidden_size": 2048,
+    "intermediate_size": 8192,
+    "num_hidden_layers": 16,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "head_dim": 64,
+    "vocab_size": 128_256,
+    "max_position_embeddings": 131_072,
+    "tie_word_embeddings": True,
+    "torch_dtype": "bfloat16",
+}
+DECODE_METRICS: Example = {
+    "ttft_p95_s": 0.4,
+    "tpot_p95_s": 0.09,
+    "kv_cache_usage_ratio": 0.55,
+    "num_running_requests": 240,
+    "num_waiting_requests": 0,
+}
+CAPACITY: Example = {
+    **FOUR_H100,
+    "workload": CHAT_WORKLOAD,
+    "slo": {"ttft_p95_s": 2, "tpot_p95_s": 0.04},
+    "measured": {"output_tokens_per_s": 12_500, "concurrency": 600},
+}
+
+EXAMPLES: dict[str, dict[str, tuple[str, Example]]] = {
+    "memory": {
+        "catalog": ("A catalog model in FP8 on four H100", FOUR_H100),
+        "inline": (
+            "A model and an accelerator by their figures, with the reserve stated",
+            {"model": INLINE_MODEL, "gpu": INLINE_GPU, "deployment": {"weights": "bf16", "tp": 4, "reserve_bytes_per_gpu": 12_000_000_000}},
+        ),
+    },
+    "kv": {
+        "catalog": ("Several lengths", {"model": "llama-3.1-70b", "context_tokens": [4096, 32_768], "num_sequences": 32}),
+        "hub": ("A Hugging Face id, cache in FP8", {"model": "meta-llama/Llama-3.1-70B", "kv_cache": "fp8", "context_tokens": 8192}),
+    },
+    "concurrency": {
+        "length": ("By the length of a sequence", {**FOUR_H100, "tokens_per_sequence": 4500}),
+        "workload": ("By the lengths of the traffic", {**FOUR_H100, "workload": CHAT_WORKLOAD}),
+    },
+    "capacity": {
+        "measured": ("100 requests per second, with figures measured on one replica", CAPACITY),
+        "bounds": ("The same by bounds, as long as nothing is measured", {**FOUR_H100, "workload": CHAT_WORKLOAD}),
+    },
+    "cost": {
+        "replica": ("A replica's price and its measured rate", {"replica_usd_per_hour": 32, "output_tokens_per_s": 12_500}),
+        "task": (
+            "A business task of several requests, with retries",
+            {
+                "replica_usd_per_hour": 32,
+                "output_tokens_per_s": 12_500,
+                "workload": CHAT_WORKLOAD,
+                "success_ratio": 0.95,
+                "requests_per_task": 3,
+                "attempts_per_task": 1.2,
+            },
+        ),
+    },
+    "diagnose": {
+        "decode": ("Slow tokens at a large batch", {"metrics": DECODE_METRICS, "slo": {"ttft_p95_s": 2, "tpot_p95_s": 0.04}}),
+    },
+    "create_gpu": {"own": ("An accelerator of your own", OWN_GPU)},
+    "replace_gpu": {"own": ("The same with more memory", OWN_GPU | {"memory_bytes": 128_000_000_000})},
+    "create_model": {"own": ("A model of your own by its layers", OWN_MODEL)},
+    "replace_model": {"own": ("The same with a longer context", OWN_MODEL | {"max_model_len_tokens": 65_536})},
+}
+"""Operation: name of the example, its summary, its body."""
