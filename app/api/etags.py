@@ -7,12 +7,13 @@ from fastapi import Depends, Header
 
 from app.api.errors import Refusal
 
-_STRONG = re.compile(r'"(\d{1,18})"')
+# A version, and for forms other than JSON the ending that tells them apart: whoever read the document has seen that version, too.
+_STRONG = re.compile(r'"(\d{1,18})(?:\.[a-z]+)?"')
 
 
-def etag(version: int) -> str:
-    """The strong entity tag of a version."""
-    return f'"{version}"'
+def etag(version: int, ending: str = "") -> str:
+    """The strong entity tag of a version, or with an ending (`.csv`) of one of its forms."""
+    return f'"{version}{ending}"'
 
 
 def if_match(

@@ -66,6 +66,23 @@ CAPACITY: Example = {
     "measured": {"output_tokens_per_s": 12_500, "concurrency": 600},
 }
 
+
+def _plan(kind: str, name: str, request: Example, **details: Any) -> Example:
+    return {"kind": kind, "name": name, "owner": "platform", **details, "request": request}
+
+
+CAPACITY_PLAN = _plan(
+    "capacity", "Chat, 100 requests/s", CAPACITY, labels=["chat", "2026-q4"], notes="Rates measured in the load test of the launch week."
+)
+PLANS: dict[str, tuple[str, Example]] = {
+    "capacity": ("Replicas for a chat service", CAPACITY_PLAN),
+    "memory": ("Does a replica fit", _plan("memory", "70B FP8 on four H100", FOUR_H100)),
+    "kv": ("KV cache at 32k tokens", _plan("kv", "KV at 32k", {"model": "meta-llama/Llama-3.1-70B", "context_tokens": 32_768})),
+    "concurrency": ("Requests of one replica", _plan("concurrency", "Chat, one replica", {**FOUR_H100, "tokens_per_sequence": 4500})),
+    "cost": ("Price of a million tokens", _plan("cost", "Chat, price", {"replica_usd_per_hour": 32, "output_tokens_per_s": 12_500})),
+    "diagnose": ("Why it is slow", _plan("diagnose", "Slow tokens", {"metrics": DECODE_METRICS, "slo": {"tpot_p95_s": 0.04}})),
+}
+
 EXAMPLES: dict[str, dict[str, tuple[str, Example]]] = {
     "memory": {
         "catalog": ("A catalog model in FP8 on four H100", FOUR_H100),
@@ -103,6 +120,8 @@ EXAMPLES: dict[str, dict[str, tuple[str, Example]]] = {
     "diagnose": {
         "decode": ("Slow tokens at a large batch", {"metrics": DECODE_METRICS, "slo": {"ttft_p95_s": 2, "tpot_p95_s": 0.04}}),
     },
+    "create_plan": PLANS,
+    "change_plan": {"reserve": ("The same with more in reserve", CAPACITY_PLAN | {"request": CAPACITY | {"redundancy_ratio": 1.5}})},
     "create_gpu": {"own": ("An accelerator of your own", OWN_GPU)},
     "replace_gpu": {"own": ("The same with more memory", OWN_GPU | {"memory_bytes": 128_000_000_000})},
     "create_model": {"own": ("A model of your own by its layers", OWN_MODEL)},

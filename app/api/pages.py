@@ -55,7 +55,7 @@ def position(page_token: str | None, filters: Mapping[str, object]) -> tuple[str
     except (binascii.Error, UnicodeError, ValueError, TypeError, RecursionError):
         genuine = False
     if not genuine:
-        raise _not_of_this_list(page_token)
+        raise invalid_page_token(page_token)
     return tuple(keys)
 
 
@@ -75,7 +75,8 @@ def _check(keys: Sequence[str], filters: Mapping[str, object]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _not_of_this_list(page_token: str) -> Refusal:
+def invalid_page_token(page_token: str | None) -> Refusal:
+    """The refusal of a token that no page of this list gave."""
     detail = "This page token does not belong to this list with these filters."
     expected = "the next_page_token of a page that was asked for with the same filters"
     field = FieldProblem(

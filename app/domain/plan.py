@@ -123,7 +123,7 @@ class PlanFilter(Value):
     owner: str | None
     """The owner, exactly."""
     labels: Sequence[str]
-    """All of these labels."""
+    """All of these labels; none filters nothing."""
     model: str | None
     """Catalog slug of the model."""
     gpu: str | None
@@ -168,3 +168,12 @@ class Comparison(Value):
     """Fields of the answer that differ; pointers into `answer`; `working` and `versions` are left out."""
     not_compared: Sequence[str]
     """Pointers, from the plan, to what only one of two calculations of different kinds has; empty for plans of one kind."""
+
+
+class PlanPage(Value):
+    """One page of a list of plans or of revisions, newest first."""
+
+    items: Sequence[PlanHead]
+    """The plans or revisions."""
+    next_page_token: str | None
+    """`page_token` of the next page, null at the end."""

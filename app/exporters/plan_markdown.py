@@ -61,7 +61,7 @@ def _day(moment: datetime) -> str:
 
 
 def _values(document: JsonObject, given: JsonObject | None = None) -> Iterator[str]:
-    """One table of everything that stands alone, then a table for each list of objects; with `given`, what it lacks is marked as a default."""
+    """One table of everything that stands alone, then a table a list of objects; what `given` lacks is marked as a default."""
     alone, lists = _sorted_out(document)
     if not alone and not lists:
         yield "None."

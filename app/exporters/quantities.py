@@ -46,7 +46,7 @@ def for_people(value: float, unit: str) -> str:
         case "USD":
             return f"${value:,.2f}{slash}{per}" if abs(value) >= 1 else f"${value:.4g}{slash}{per}"
         case _:
-            return f"{value:,.10g}" if 10_000 <= abs(value) < 1e15 else ""
+            return f"{value:,.0f}" if 10_000 <= abs(value) < 1e15 else ""
 
 
 def _bytes(value: float, per: str) -> str:
