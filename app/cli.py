@@ -23,6 +23,7 @@ from app.db import schema
 from app.db.session import open_engine, session_factory
 from app.domain.access import Scope
 from app.domain.errors import PlannerError
+from app.listening import CannotListen, bound_sockets
 from app.main import create_app
 from app.services import api_keys
 from app.services.catalog import sync_bundled
@@ -55,23 +56,27 @@ def serve(
     """Answer requests, on DATABASE_URL or an embedded database, until Ctrl-C or SIGTERM."""
     settings = read_settings(host=host, port=port, data_dir=data_dir)
     log_setup.configure(as_json=settings.log_json)
+    sockets = bound_sockets(settings.host, settings.port)
     with ending_on_signals(), opened_database(settings, migrate=migrate) as engine:
         make_session = session_factory(engine)
         with make_session.begin() as session:
             refuse_open_door(settings, num_keys=sum(key.revoked_at is None for key in api_keys.list_keys(session)))
             sync_bundled(session)
-        uvicorn.run(
-            create_app(settings, session_factory=make_session),
-            host=settings.host,
-            port=settings.port,
-            http="httptools",
-            loop="asyncio",
-            ws="none",
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            timeout_graceful_shutdown=GRACEFUL_STOP_S,
+        server = uvicorn.Server(
+            uvicorn.Config(
+                create_app(settings, session_factory=make_session),
+                http="httptools",
+                loop="asyncio",
+                ws="none",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                timeout_graceful_shutdown=GRACEFUL_STOP_S,
+            )
         )
+        server.run(sockets=list(sockets))
+        if not server.started:
+            raise CommandError("the service did not start: see the log above")
 
 
 @cli.command()
@@ -236,7 +241,7 @@ def main() -> None:
     """Run the command that the arguments name."""
     try:
         cli()
-    except (CommandError, PlannerError) as error:
+    except (CommandError, CannotListen, PlannerError) as error:
         sys.exit(f"inferplan: {error}")
     except ProgrammingError as error:
         sys.exit(f"inferplan: the database refuses ({str(error.orig).splitlines()[0]}); is the schema up to date? inferplan migrate")

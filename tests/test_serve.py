@@ -146,14 +146,15 @@ def test_other_machines_are_let_in_with_a_key_only(own_database_url: str, data_d
         assert server.request("GET", "/gpus", headers={"Authorization": f"Bearer {key}"}).status == 200
 
 
-def test_a_taken_port_is_told_and_leaves_no_server(data_dir: Path) -> None:
+def test_a_taken_port_is_told_before_anything_is_started(data_dir: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         done = run("serve", "--port", str(taken.getsockname()[1]), "--data-dir", str(data_dir))
     assert done.returncode == 1
-    assert "address already in use" in done.stderr
-    assert not (data_dir / "data/postmaster.pid").exists()
+    assert "Address already in use" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert list(data_dir.iterdir()) == []
 
 
 def test_a_directory_that_cannot_be_used_is_named(data_dir: Path) -> None:
