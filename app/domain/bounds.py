@@ -1,6 +1,7 @@
 """Physical limits of speed: what bandwidth and arithmetic allow at best. No engine reaches them; each is labelled a bound."""
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from app.domain.deployment import Deployment
 from app.domain.hardware import Gpu
@@ -77,6 +78,10 @@ class SpeedBounds:
     number_format: str
     """The format in which products run."""
 
+    @cached_property
+    def _compute_s_per_token(self) -> float:
+        return linear_flops(self.llm, 1) / (self.deployment.num_gpus * self.peak_flops_per_s)
+
     def prefill_s(self, input_tokens: float) -> float:
         """Least time for one prompt: (2 P N + causal attention) / (GPUs x peak) [s]."""
         flops = linear_flops(self.llm, input_tokens) + attention_flops(self.llm, input_tokens) / 2
@@ -91,7 +96,7 @@ class SpeedBounds:
         read = deployment.pp * self.found.weights_bytes_per_gpu * weights_read_ratio(self.llm, num_sequences)
         if self.found.cost is not None:
             read += num_sequences / deployment.dp * self.found.cost.sequence_bytes(context_tokens)
-        compute = linear_flops(self.llm, num_sequences) / (deployment.num_gpus * self.peak_flops_per_s)
+        compute = num_sequences * self._compute_s_per_token
         return max(read / self.bandwidth_bytes_per_s, compute)
 
     def tpot_s(self, num_sequences: float, context_tokens: float) -> float:

@@ -1,6 +1,7 @@
 """How many replicas a demand needs: constraints, the binding one, redundancy, nodes."""
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -108,12 +109,12 @@ class Sizing:
     max_num_seqs: int | None
     bounds: SpeedBounds | None
 
-    @property
+    @cached_property
     def context_tokens(self) -> float:
         """Mean context of a sequence while it decodes: the prompt and half of the output [tokens]."""
         return self.demand.mean_input_tokens + self.demand.mean_output_tokens / 2
 
-    @property
+    @cached_property
     def running(self) -> float:
         """Requests that one replica runs at once: measured, else what it holds safely, else one."""
         if self.measured and self.measured.concurrency is not None:
@@ -122,6 +123,7 @@ class Sizing:
             return self.holds.safe_concurrency
         return 1
 
+    @cached_property
     def latency(self) -> Latency | None:
         """Measured times where they are given, else the bounds at the running concurrency; None without either."""
         measured = self.measured
@@ -136,6 +138,7 @@ class Sizing:
         e2e = queue + ttft + self.demand.mean_output_tokens * tpot
         return Latency(queue_s=queue, ttft_s=ttft, tpot_s=tpot, e2e_s=e2e, next_500_output_tokens_s=500 * tpot, basis=basis)
 
+    @cached_property
     def time_in_system_s(self) -> tuple[float, Basis, str] | None:
         """Mean time of a request in the system [s], how it is known, and the substitution.
 
@@ -144,7 +147,7 @@ class Sizing:
         measured, slo, output = self.measured, self.slo, self.demand.mean_output_tokens
         if measured and measured.e2e_s is not None:
             return measured.e2e_s, "measured", f"measured e2e {plain(measured.e2e_s)}"
-        latency = self.latency()
+        latency = self.latency
         if latency is not None and latency.basis == "measured":
             return latency.e2e_s, "measured", f"{plain(latency.queue_s)} + {plain(latency.ttft_s)} + {plain(output)} x {plain(latency.tpot_s)}"
         if slo is not None:
@@ -160,7 +163,7 @@ class Sizing:
 
 def constraints_of(sizing: Sizing) -> list[Constraint]:
     """Every limit as replicas = demand / what one replica gives; those that lack a figure say which."""
-    inside = sizing.time_in_system_s()
+    inside = sizing.time_in_system_s
     concurrency = None if inside is None else sizing.demand.request_rps * inside[0]
     return [_throughput(sizing), _prefill(sizing), *_concurrent(sizing, concurrency), _slo(sizing, concurrency)]
 

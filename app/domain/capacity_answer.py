@@ -82,7 +82,7 @@ class CapacityAnswer(Answer):
     """FLOPs and least times; None without a model."""
     latency: Latency | None
     """Expected times of one request; None when nothing is known about the speed."""
-    constraints: Sequence[Constraint]
+    constraints: list[Constraint]
     """Every limit as a number of replicas."""
     binding: ConstraintName | None
     """The constraint that needs most replicas."""
@@ -125,7 +125,7 @@ def answer_capacity(
     gpus_per_node: int,
     usd_per_gpu_hour: float | None,
     price_source: str,
-    assumptions: Sequence[Note],
+    assumptions: list[Note],
     versions: Versions,
 ) -> CapacityAnswer:
     """Replicas for a workload: ceil(max over constraints of ceil(demand / per replica) x redundancy) + spare.
@@ -140,8 +140,8 @@ def answer_capacity(
     per_replica = deployment.num_gpus
     nodes = nodes_for(replicas, per_replica, gpus_per_node)
     demand = sizing.demand
-    inside = sizing.time_in_system_s()
-    latency = sizing.latency()
+    inside = sizing.time_in_system_s
+    latency = sizing.latency
     rates = {item.name: item.per_replica for item in constraints}
     utilization = None if binding is None or binding.replicas_exact is None else binding.replicas_exact / replicas
     gpus = replicas * per_replica
@@ -246,7 +246,7 @@ def _replica_steps(
     sizing: Sizing, constraints: Sequence[Constraint], replicas: int, redundancy_ratio: float, spare_replicas: int
 ) -> list[Step]:
     steps = []
-    inside = sizing.time_in_system_s()
+    inside = sizing.time_in_system_s
     if inside is not None:
         time_s, basis, substituted = inside
         steps += [

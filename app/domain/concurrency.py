@@ -1,6 +1,5 @@
 """How many requests a replica holds at once."""
 
-from collections.abc import Sequence
 from typing import Literal
 
 from app.domain.deployment import Deployment
@@ -54,7 +53,7 @@ class ConcurrencyAnswer(Answer):
     """At the longest admitted length; None when it is not known."""
     recommended_max_num_seqs: int
     """`max_num_seqs` to start a load test with: safe_concurrency rounded down to a multiple of 8."""
-    load_test_concurrency: Sequence[int]
+    load_test_concurrency: list[int]
     """Concurrency levels of a load test: powers of two up to the maximum."""
     binding: Literal["kv_cache", "max_num_seqs"]
     """What limits the number of requests."""
@@ -77,7 +76,7 @@ def answer_concurrency(
     mean_tokens: float,
     p95_tokens: float | None,
     safety_ratio: float,
-    assumptions: Sequence[Note],
+    assumptions: list[Note],
     versions: Versions,
 ) -> ConcurrencyAnswer:
     """Requests that one replica holds at the mean, the 95th percentile and the longest length.

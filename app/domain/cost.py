@@ -1,6 +1,5 @@
 """What tokens, requests and tasks cost at a given hourly price and throughput."""
 
-from collections.abc import Sequence
 from typing import Annotated
 
 from pydantic import Field
@@ -72,7 +71,7 @@ def answer_cost(
     success_ratio: float,
     requests_per_task: float,
     attempts_per_task: float,
-    assumptions: Sequence[Note],
+    assumptions: list[Note],
     versions: Versions,
 ) -> CostAnswer:
     """Unit costs of a fleet that runs at its throughput all the time.

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from app.domain.kv_cache import FORMULA_SOURCE, KvCost, attention_kind, kv_cost, kv_elements_by_heads, resolve_kv_format
+from app.domain.kv_cache import FORMULA_SOURCE, KvCost, attention_kind, kv_cost, kv_elements, kv_elements_by_heads, resolve_kv_format
 from app.domain.llm import Llm
 from app.domain.precision import KV_CACHE, KvChoice, KvFormat
 from app.domain.provenance import Answer, Note, Step, Versions
@@ -72,11 +72,11 @@ class KvAnswer(Answer):
     """`bytes_per_token` on one accelerator of the tensor-parallel group [bytes/token]."""
     state_bytes_per_sequence: int
     """Recurrent and convolution state of one sequence, independent of its length [bytes]."""
-    by_context: Sequence[KvAtContext]
+    by_context: list[KvAtContext]
     """One row per length asked for."""
-    by_precision: Sequence[KvAtPrecision]
+    by_precision: list[KvAtPrecision]
     """The same cache in every precision."""
-    by_attention: Sequence[KvAtHeads]
+    by_attention: list[KvAtHeads]
     """The same model with MHA, its own heads, and MQA."""
     vs_mha_ratio: float | None
     """Own size / size with one KV head per query head; None where the layers are not known."""
@@ -92,7 +92,7 @@ def answer_kv(
     context_tokens: Sequence[int],
     num_sequences: int,
     block_size_tokens: int,
-    assumptions: Sequence[Note],
+    assumptions: list[Note],
     versions: Versions,
 ) -> KvAnswer:
     """The KV cache of a model by length, precision and attention kind, with its working.
@@ -156,7 +156,8 @@ def _at_context(whole: KvCost, rank: KvCost, tokens: int, num_sequences: int, bl
 def _by_precision(llm: Llm, tokens: int, num_sequences: int) -> list[KvAtPrecision]:
     if llm.layer_groups is None:
         return []
-    costs: list[tuple[KvFormat, KvCost]] = [(name, kv_cost(llm, name)) for name in KV_CACHE]
+    elements = kv_elements(llm)
+    costs = ((name, elements.cost(name)) for name in KV_CACHE)
     return [
         KvAtPrecision(kv_cache=name, bytes_per_token=exact(cost.bytes_per_token), total_bytes=cost.sequence_bytes(tokens) * num_sequences)
         for name, cost in costs

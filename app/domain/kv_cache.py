@@ -1,5 +1,6 @@
 """KV cache: what a sequence holds on one accelerator, by length, precision and attention kind."""
 
+import math
 from typing import NamedTuple
 
 from app.domain.errors import MissingFigure
@@ -27,14 +28,30 @@ class KvCost(NamedTuple):
 
     def sequence_bytes(self, tokens: float) -> int:
         """Bytes of a sequence of `tokens` tokens: (kv + index) x tokens + sum over windows of kv x min(tokens, window) + state."""
-        windowed = sum(per_token * min(tokens, window) for per_token, window in self.windows)
-        total = (self.bytes_per_token + self.index_bytes_per_token) * tokens + windowed + self.state_bytes
-        return -int(-total // 1)
+        total = (self.bytes_per_token + self.index_bytes_per_token) * tokens + self.state_bytes
+        for per_token, window in self.windows:
+            total += per_token * min(tokens, window)
+        return math.ceil(total)
 
     @property
     def windowed_bytes_per_token(self) -> float:
         """Bytes per token of all windowed layers while the sequence is shorter than their windows."""
         return sum(per_token for per_token, _ in self.windows)
+
+
+class KvElements(NamedTuple):
+    """Elements that one sequence keeps on one accelerator; the fields are those of KvCost before the precision is chosen."""
+
+    per_token: float
+    windows: tuple[tuple[float, int], ...]
+    index_per_token: float
+    state_bytes: int
+
+    def cost(self, kv_format: KvFormat) -> KvCost:
+        """The same in a precision; the state keeps its own."""
+        size = KV_CACHE[kv_format].bytes_per_element
+        windows = tuple((elements * size, window) for elements, window in self.windows)
+        return KvCost(self.per_token * size, windows, self.index_per_token * size, self.state_bytes)
 
 
 def kv_is_known(llm: Llm) -> bool:
@@ -58,20 +75,22 @@ def kv_cost(llm: Llm, kv_format: KvFormat, *, tp: int = 1, pp: int = 1) -> KvCos
     a pipeline stage holds ceil(layers / pp) of the layers, the worst stage counts. [bytes_per_element] from `precision.KV_CACHE`.
     Raises MissingFigure when the model's layers are not known, or a stated figure is for another precision.
     """
-    if llm.layer_groups is None:
-        return _stated_cost(llm, kv_format)
-    size = KV_CACHE[kv_format].bytes_per_element
-    stage = -(-llm.num_layers // pp) / llm.num_layers
+    return _stated_cost(llm, kv_format) if llm.layer_groups is None else kv_elements(llm, tp=tp, pp=pp).cost(kv_format)
+
+
+def kv_elements(llm: Llm, *, tp: int = 1, pp: int = 1) -> KvElements:
+    """Elements per sequence on one accelerator of a tp x pp group, summed over the layer groups, which have to be known."""
+    stage = -(-llm.num_layers // pp) / llm.num_layers if pp > 1 else 1
     per_token = index = state = 0.0
     windows: dict[int, float] = {}
     for layers, cache in llm.caches(tp):
         share = layers * stage
-        per_token += share * cache.per_token * size
-        index += share * cache.index_per_token * size
+        per_token += share * cache.per_token
+        index += share * cache.index_per_token
         state += share * (cache.state * STATE_BYTES_PER_ELEMENT + cache.convolution * CONVOLUTION_BYTES_PER_ELEMENT)
         if cache.per_window_token:
-            windows[cache.window_tokens] = windows.get(cache.window_tokens, 0.0) + share * cache.per_window_token * size
-    return KvCost(per_token, tuple((per, window) for window, per in sorted(windows.items())), index, -int(-state // 1))
+            windows[cache.window_tokens] = windows.get(cache.window_tokens, 0.0) + share * cache.per_window_token
+    return KvElements(per_token, tuple((elements, window) for window, elements in sorted(windows.items())), index, math.ceil(state))
 
 
 def _stated_cost(llm: Llm, kv_format: KvFormat) -> KvCost:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from datetime import date
+from functools import cached_property
 from typing import Annotated, Literal
 
 from pydantic import Field, PositiveInt, model_validator
@@ -220,7 +221,7 @@ class Llm(Value):
             raise ValueError("layer_groups is empty: a model has at least one layer")
         return self
 
-    @property
+    @cached_property
     def num_layers(self) -> int:
         """Layers over all groups (0 when they are not known)."""
         return sum(group.num_layers for group in self.layer_groups or ())
@@ -244,7 +245,7 @@ class Llm(Value):
         extras = self.num_final_norm_params + self.num_position_embeddings * self.hidden_size + self.vocab_size * self.lm_head_bias
         return embeddings + groups + extras + sum(extra.num_params for extra in self.extra_weights)
 
-    @property
+    @cached_property
     def num_expert_params(self) -> int:
         """Parameters of all routed experts (0 for a dense model)."""
         return sum(group.num_expert_params(self.hidden_size or 0) for group in self.layer_groups or ())

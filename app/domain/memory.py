@@ -1,8 +1,7 @@
 """Does it fit: weights, reserve and KV cache against the memory of one accelerator."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from app.domain.deployment import Deployment, check_layout
 from app.domain.errors import InvalidInput
@@ -21,8 +20,7 @@ first (the middle, 15 %, is the 12 GB of an 80 GB card that such guides use in t
 outside its budget before activations: https://docs.vllm.ai/en/stable/configuration/engine_args.html (gpu_memory_utilization)."""
 
 
-@dataclass(frozen=True)
-class Fit:
+class Fit(NamedTuple):
     """One replica's memory on its fullest accelerator, and what the rest holds."""
 
     weights: WeightsSize
@@ -34,6 +32,8 @@ class Fit:
     """Budget - weights - reserve [bytes]; negative when they do not fit together."""
     cost: KvCost | None
     max_model_len_tokens: int | None
+    longest_sequence_bytes: int
+    """KV cache of one sequence of max_model_len_tokens [bytes]; of one token where that is not known, 0 without a known cost."""
     verdict: Verdict
     limiting: Limiting | None
 
@@ -47,27 +47,23 @@ class Fit:
         """What is left (positive) or missing (negative) per accelerator until the verdict changes [bytes]."""
         if self.verdict == "does_not_fit":
             return self.memory_bytes - self.weights_bytes_per_gpu
-        if self.limiting == "kv_cache" or self.cost is None or self.max_model_len_tokens is None:
+        if self.limiting == "kv_cache" or self.max_model_len_tokens is None:
             return self.kv_room_bytes
-        return self.kv_room_bytes - self.cost.sequence_bytes(self.max_model_len_tokens)
+        return self.kv_room_bytes - self.longest_sequence_bytes
 
     def with_weights(self, llm: Llm, deployment: Deployment, weights: WeightFormat) -> "Fit":
         """The same replica with its weights in another format."""
         size = weights_size(llm, weights)
         per_gpu = weights_bytes_per_gpu(llm, size.num_bytes, deployment)
         room = self.budget_bytes - per_gpu - self.reserve_bytes
-        verdict, limiting = _verdict(per_gpu, self.memory_bytes, room, self.cost, self.max_model_len_tokens)
-        return replace(
-            self, weights=size, weights_bytes_per_gpu=per_gpu, kv_room_bytes=room, verdict=verdict, limiting=limiting
-        )
+        verdict, limiting = _verdict(per_gpu, self.memory_bytes, room, self.longest_sequence_bytes)
+        return self._replace(weights=size, weights_bytes_per_gpu=per_gpu, kv_room_bytes=room, verdict=verdict, limiting=limiting)
 
     def capacity_tokens(self) -> int | None:
         """Token positions of one engine rank when sequences have the longest admitted length: floor(kv x L / sequence_bytes(L))."""
-        if self.cost is None:
+        if not self.longest_sequence_bytes:
             return None
-        length = self.max_model_len_tokens or 1
-        per_sequence = self.cost.sequence_bytes(length)
-        return self.kv_cache_bytes * length // per_sequence if per_sequence else None
+        return self.kv_cache_bytes * (self.max_model_len_tokens or 1) // self.longest_sequence_bytes
 
     def sequences(self, tokens: float) -> int | None:
         """Sequences of `tokens` tokens that one engine rank holds at once."""
@@ -102,16 +98,17 @@ def fit(llm: Llm, gpu: Gpu, deployment: Deployment) -> Fit:
     cost = kv_cost(llm, resolve_kv_format(llm, deployment.kv_cache), tp=deployment.tp, pp=deployment.pp) if kv_is_known(llm) else None
     length = deployment.max_model_len_tokens or llm.max_model_len_tokens
     room = budget - per_gpu - reserve
-    verdict, limiting = _verdict(per_gpu, memory, room, cost, length)
-    return Fit(weights, per_gpu, memory, budget, reserve, room, cost, length, verdict, limiting)
+    longest = cost.sequence_bytes(length or 1) if cost is not None else 0
+    verdict, limiting = _verdict(per_gpu, memory, room, longest)
+    return Fit(weights, per_gpu, memory, budget, reserve, room, cost, length, longest, verdict, limiting)
 
 
-def _verdict(weights: int, memory: int, room: int, cost: KvCost | None, length: int | None) -> tuple[Verdict, Limiting | None]:
+def _verdict(weights: int, memory: int, room: int, longest: int) -> tuple[Verdict, Limiting | None]:
     if weights > memory:
         return "does_not_fit", "weights"
     if room <= 0:
         return "loads_only", "kv_cache"
-    if cost is not None and length is not None and cost.sequence_bytes(length) > room:
+    if longest > room:
         return "loads_only", "max_model_len"
     return "serves", None
 

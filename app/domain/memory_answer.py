@@ -1,6 +1,5 @@
 """The answer of `/memory`: the verdict, what takes the memory, and what would fit instead, with its working."""
 
-from collections.abc import Sequence
 
 from app.domain.deployment import Deployment
 from app.domain.errors import PlannerError
@@ -100,22 +99,22 @@ class MemoryAnswer(Answer):
     """Longest sequence that is admitted [tokens]."""
     max_concurrency_at_max_len_ratio: float | None
     """Sequences of that length which one engine rank holds, not rounded, as vLLM prints it."""
-    by_precision: Sequence[MemoryAtPrecision]
+    by_precision: list[MemoryAtPrecision]
     """The same replica with every weight format."""
     smallest_tp: int | None
     """Smallest tensor-parallel degree up to 64 that serves with everything else equal; None when none does."""
-    what_would_fit: Sequence[FittingChange]
+    what_would_fit: list[FittingChange]
     """Single changes that would make it serve, each computed again; empty when it serves."""
 
 
-def answer_memory(llm: Llm, gpu: Gpu, deployment: Deployment, *, assumptions: Sequence[Note], versions: Versions) -> MemoryAnswer:
+def answer_memory(llm: Llm, gpu: Gpu, deployment: Deployment, *, assumptions: list[Note], versions: Versions) -> MemoryAnswer:
     """Weights, reserve and KV cache of one replica against the memory of its accelerators, with the working.
 
     kv = memory x fraction - weights / gpu - reserve [bytes]; see `memory.fit` for the verdicts. Raises InvalidInput for an impossible
     layout and MissingFigure when the catalog lacks the memory size.
     """
     found = fit(llm, gpu, deployment)
-    per_sequence = found.cost.sequence_bytes(found.max_model_len_tokens) if found.cost and found.max_model_len_tokens else None
+    per_sequence = found.longest_sequence_bytes if found.max_model_len_tokens else None
     return MemoryAnswer(
         summary=_summary(llm, gpu, deployment, found),
         working=memory_steps(llm, gpu, deployment, found),
@@ -191,7 +190,7 @@ def _capacity_steps(llm: Llm, deployment: Deployment, found: Fit) -> list[Step]:
     kv_format = resolve_kv_format(llm, deployment.kv_cache)
     assert found.cost is not None  # noqa: S101 - the caller checked
     length = found.max_model_len_tokens or 1
-    per_sequence = found.cost.sequence_bytes(length)
+    per_sequence = found.longest_sequence_bytes
     capacity = found.capacity_tokens()
     steps = [kv_bytes_per_token_step(llm, kv_format, kv_cost(llm, kv_format))]
     if capacity is None:

@@ -1,6 +1,5 @@
 """Where a number comes from: the working, the assumptions and the versions that every answer carries."""
 
-from collections.abc import Sequence
 from typing import Literal
 
 from app.domain.value import Value
@@ -52,11 +51,11 @@ class Answer(Value):
 
     summary: str
     """One or two sentences for people, human units, ready to post in a chat."""
-    working: Sequence[Step]
+    working: list[Step]
     """The steps of the calculation in order."""
-    assumptions: Sequence[Note]
+    assumptions: list[Note]
     """Every default that was used because the request did not say."""
-    warnings: Sequence[Note]
+    warnings: list[Note]
     """What the reader should know before relying on the answer."""
     versions: Versions
     """Versions of planner and catalog."""

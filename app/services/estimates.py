@@ -105,7 +105,7 @@ def capacity(catalog: Catalog, request: CapacityRequest) -> CapacityAnswer:
             holds = at_length(found, deployment, demand.mean_input_tokens + demand.mean_output_tokens, request.safety_ratio)
     bounds = _bounds(request, llm, gpu, found)
     sizing = Sizing(demand, request.measured, request.slo, holds, deployment.max_num_seqs, bounds)
-    inside = sizing.time_in_system_s()
+    inside = sizing.time_in_system_s
     if inside is not None and inside[1] == "assumed":
         notes.append(
             Note(
