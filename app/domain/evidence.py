@@ -1,0 +1,200 @@
+"""Three-valued logic over comparisons: what holds, what does not, and what cannot be known, each with the numbers that decide it."""
+
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from app.domain.metrics import unit_of
+from app.domain.provenance import Step
+from app.domain.rule import AllOf, AnyOf, Comparison, Condition, LatencyFamily, Operator
+from app.domain.symptoms import Absent, Observation, Reading, read
+from app.domain.value import Value
+
+ThresholdBasis = Literal["request", "slo", "baseline", "symptom", "default", "rule"]
+"""Where a threshold comes from.
+
+An override in the request, the SLO, the baseline, another symptom, the default objective, or the rule's file.
+"""
+
+OBJECTIVES: Mapping[str, float] = {"objective.ttft_s": 2.0, "objective.tpot_s": 0.1, "objective.worse_than_baseline_ratio": 1.5}
+"""What a latency ought to be when neither SLO nor baseline says: overridable by these names.
+
+TTFT 2 s: the limit of the Llama 2 70B server scenario of MLPerf Inference at P99
+(https://github.com/mlcommons/inference_policies/blob/master/inference_rules.adoc). TPOT 0.1 s: ten tokens a second, somewhat faster
+than people read (https://docs.databricks.com/en/machine-learning/foundation-models/prov-throughput-run-benchmark.html). E2E has no
+default, because it depends on the length of the answer. A latency is worse than its baseline above 1.5 times: runs of one unbound
+setup spread by 9 % either way (https://github.com/vllm-project/vllm-ascend/issues/6966), while missing CUDA graphs cost 1.7 times and
+more (https://github.com/vllm-project/vllm-omni/issues/7960).
+"""
+
+_OPERATORS: Mapping[Operator, Callable[[float, float], bool]] = {
+    ">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le,
+}  # fmt: skip
+
+
+class Evidence(Value):
+    """One comparison with its numbers."""
+
+    name: str
+    """The threshold's name; the request's `thresholds` may override it."""
+    metric: str
+    """What was observed."""
+    observed: float
+    """Its value."""
+    op: Operator
+    """How it is compared."""
+    threshold: float
+    """What it is compared with."""
+    threshold_from: ThresholdBasis
+    """Where the threshold comes from."""
+    unit: str
+    """Unit of both numbers."""
+    held: bool
+    """Whether the comparison is true."""
+    weak: bool
+    """The metric reads high without useful work, so that this line proves little."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether a condition holds; None when what was measured does not decide it."""
+
+    held: bool | None
+    evidence: tuple[Evidence, ...] = ()
+    missing: tuple[str, ...] = ()
+    working: tuple[Step, ...] = ()
+
+
+@dataclass(frozen=True)
+class Bench:
+    """An observation with the thresholds that the request replaced, and the rule whose comparisons are evaluated."""
+
+    observation: Observation
+    overrides: Mapping[str, float] = field(default_factory=dict)
+    rule: str = "objective"
+
+    def evaluate(self, condition: Condition) -> Verdict:
+        """Kleene's strong three-valued logic: an unknown part decides nothing that the known parts have decided.
+
+        The evidence is what decides: of a conjunction that fails the failing parts, of a disjunction that holds the holding ones.
+        """
+        match condition:
+            case AllOf():
+                return self._combine(condition.all, decisive=False)
+            case AnyOf():
+                return self._combine(condition.any, decisive=True)
+        return self.compare(condition)
+
+    def _combine(self, parts: Sequence[Condition], *, decisive: bool) -> Verdict:
+        verdicts = [self.evaluate(part) for part in parts]
+        if deciding := [verdict for verdict in verdicts if verdict.held is decisive]:
+            return _joined(decisive, deciding)
+        if any(verdict.held is None for verdict in verdicts):
+            return _joined(None, verdicts)
+        return _joined(not decisive, verdicts)
+
+    def compare(self, comparison: Comparison) -> Verdict:
+        """One comparison; of several readings and references the pair that exceeds most decides.
+
+        So > holds when any reading exceeds its reference, and <= when none does.
+        """
+        sight = read(comparison.metric, self.observation)
+        if isinstance(sight, Absent):
+            return Verdict(None, missing=sight.missing)
+        name = f"{self.rule}.{comparison.name}"
+        override = self.overrides.get(name)
+        pairs: list[_Pair]
+        if override is not None:
+            pairs = [_Pair(reading, override, "request") for reading in sight]
+        else:
+            found = self._references(comparison, sight)
+            if isinstance(found, Absent):
+                return Verdict(None, missing=found.missing)
+            pairs = found
+        worst = max(pairs, key=_Pair.excess)
+        held = _OPERATORS[comparison.op](worst.reading.value, worst.threshold)
+        line = Evidence(
+            name=name,
+            metric=worst.reading.name,
+            observed=worst.reading.value,
+            op=comparison.op,
+            threshold=worst.threshold,
+            threshold_from=worst.basis,
+            unit=unit_of(worst.reading.name),
+            held=held,
+            weak=worst.reading.overstates and comparison.op in (">", ">="),
+        )
+        steps = (worst.reading.working, worst.working)
+        return Verdict(held, (line,), working=tuple(step for step in steps if step is not None))
+
+    def _references(self, comparison: Comparison, readings: Sequence[Reading]) -> "list[_Pair] | Absent":
+        if comparison.objective is not None:
+            return self._objectives(comparison.objective, comparison.times_ratio, readings)
+        missing: list[str] = []
+        if comparison.baseline_ratio is not None:
+            before = self.observation.before
+            sight = Absent((comparison.metric,)) if before is None else read(comparison.metric, before)
+            if not isinstance(sight, Absent):
+                earlier = {reading.name: reading.value for reading in sight}
+                ratio = comparison.baseline_ratio
+                if pairs := [_Pair(each, earlier[each.name] * ratio, "baseline") for each in readings if each.name in earlier]:
+                    return pairs
+            missing.append(f"baseline.{comparison.metric}")
+        if comparison.symptom is not None:
+            other = read(comparison.symptom, self.observation)
+            if not isinstance(other, Absent):
+                return [_Pair(each, of.value * comparison.times_ratio, "symptom", of.working) for each in readings for of in other]
+            missing.extend(other.missing)
+        if comparison.number is not None:
+            return [_Pair(each, comparison.number, "rule") for each in readings]
+        return Absent(tuple(missing))
+
+    def _objectives(self, family: LatencyFamily, times: float, readings: Sequence[Reading]) -> "list[_Pair] | Absent":
+        """SLO and baseline of the same statistic as the reading, both where both are given; the default only where neither is."""
+        slo, baseline = self.observation.slo, self.observation.baseline
+        worse = self.objective("objective.worse_than_baseline_ratio")
+        pairs = []
+        for reading in readings:
+            promised = getattr(slo, f"{family}_{reading.statistic}_s", None)
+            if promised is not None:
+                pairs.append(_Pair(reading, promised * times, "slo"))
+            before = baseline.latency(family, reading.statistic) if baseline is not None and reading.statistic is not None else None
+            if before is not None:
+                pairs.append(_Pair(reading, before * worse * times, "baseline"))
+        if pairs:
+            return pairs
+        name = f"objective.{family}_s"
+        if name not in OBJECTIVES:
+            promised_of = [level for level in ("p95", "p99") if getattr(slo, f"{family}_{level}_s", None) is not None]
+            return Absent(tuple(f"{family}_{level}_s" for level in promised_of) or (f"slo.{family}_p95_s",))
+        basis: ThresholdBasis = "request" if name in self.overrides else "default"
+        without_means = [reading for reading in readings if reading.statistic != "mean"]
+        return [_Pair(reading, self.objective(name) * times, basis) for reading in without_means or readings]
+
+    def objective(self, name: str) -> float:
+        """A figure of OBJECTIVES, or what the request has put in its place."""
+        return self.overrides.get(name, OBJECTIVES[name])
+
+
+@dataclass(frozen=True)
+class _Pair:
+    reading: Reading
+    threshold: float
+    basis: ThresholdBasis
+    working: Step | None = None
+
+    def excess(self) -> float:
+        """How far the reading is above the threshold, as a ratio that also orders thresholds of zero."""
+        if self.threshold > 0:
+            return self.reading.value / self.threshold
+        return 1.0 if self.reading.value == 0 else float("inf")
+
+
+def _joined(held: bool | None, verdicts: Sequence[Verdict]) -> Verdict:
+    return Verdict(
+        held,
+        tuple(dict.fromkeys(line for verdict in verdicts for line in verdict.evidence)),
+        tuple(dict.fromkeys(name for verdict in verdicts for name in verdict.missing)),
+        tuple(dict.fromkeys(step for verdict in verdicts for step in verdict.working)),
+    )

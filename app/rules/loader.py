@@ -1,0 +1,83 @@
+"""Rule files to rules, checked as a whole: a broken file stops the service when it starts, not a request later."""
+
+from collections.abc import Mapping, Sequence
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+
+import yaml
+from pydantic import ValidationError
+
+from app.domain.rule import Rule
+
+
+class BrokenRule(Exception):
+    """A rule file that cannot be used; the message names the file and the field."""
+
+
+class _UniqueKeys(yaml.SafeLoader):
+    """Refuses a key that is given twice, of which YAML would silently keep the last."""
+
+
+def _mapping(loader: _UniqueKeys, node: yaml.MappingNode) -> Mapping[object, object]:
+    pairs = [(loader.construct_object(key, deep=True), loader.construct_object(value, deep=True)) for key, value in node.value]
+    keys = [key for key, _ in pairs]
+    if twice := next((key for key in keys if keys.count(key) > 1), None):
+        raise yaml.constructor.ConstructorError(None, None, f"{twice!r} is given twice", node.start_mark)
+    return dict(pairs)
+
+
+_UniqueKeys.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping)
+
+
+def load_rules(directory: Traversable | None = None) -> Sequence[Rule]:
+    """Every rule of a directory (by default the bundled ones) in order of name; raises BrokenRule naming file and field."""
+    place = files(__package__) if directory is None else directory
+    found = sorted((file for file in place.iterdir() if file.name.endswith(".yaml")), key=lambda file: file.name)
+    if not found:
+        raise BrokenRule(f"{place}: holds no rule files")
+    rules = {file.name: _rule(file) for file in found}
+    _check_parents(rules)
+    return tuple(rules.values())
+
+
+def _rule(file: Traversable) -> Rule:
+    try:
+        given = yaml.load(file.read_text(encoding="utf-8"), Loader=_UniqueKeys)  # noqa: S506 - derives from SafeLoader
+        rule = Rule.model_validate(given)
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise BrokenRule(f"{file.name}: is no YAML: {error}") from error
+    except ValidationError as error:
+        faults = "; ".join(f"{_path(fault['loc']) or 'the file'}: {fault['msg']}" for fault in error.errors())
+        raise BrokenRule(f"{file.name}: {faults}") from error
+    if f"{rule.id}.yaml" != file.name:
+        raise BrokenRule(f"{file.name}: id: is {rule.id!r}, but has to be the name of the file")
+    if rule.id == "objective":
+        raise BrokenRule(f"{file.name}: id: 'objective' names the default objectives in a request's thresholds")
+    return rule
+
+
+def _path(location: Sequence[str | int]) -> str:
+    """Field in the file; the names of union members that pydantic puts between are left out."""
+    return ".".join(
+        str(part)
+        for position, part in enumerate(location)
+        if not (
+            part in ("all", "any", "comparison")
+            and position
+            and (location[position - 1] == "when" or isinstance(location[position - 1], int))
+        )
+    )
+
+
+def _check_parents(rules: Mapping[str, Rule]) -> None:
+    parents = {rule.id: rule.parent for rule in rules.values()}
+    for name, rule in rules.items():
+        if rule.parent is not None and rule.parent not in parents:
+            raise BrokenRule(f"{name}: parent: there is no rule {rule.parent!r}")
+        seen = {rule.id}
+        above = rule.parent
+        while above is not None:
+            if above in seen:
+                raise BrokenRule(f"{name}: parent: {rule.id} is its own ancestor")
+            seen.add(above)
+            above = parents.get(above)
