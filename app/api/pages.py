@@ -5,9 +5,8 @@ import binascii
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any, TypeVar
+from typing import Any, TypeVar
 
-from fastapi import Query
 from pydantic import Field
 
 from app.api.errors import FieldProblem, Refusal
@@ -18,14 +17,6 @@ DEFAULT_LIMIT = 50
 MAX_LIMIT = 200
 MAX_TOKEN_CHARACTERS = 1000
 
-Limit = Annotated[int, Query(ge=1, le=MAX_LIMIT, description="Entries per page.")]
-PageToken = Annotated[
-    str | None,
-    Query(
-        max_length=MAX_TOKEN_CHARACTERS,
-        description="`next_page_token` of the page before, with the same filters; absent for the first page.",
-    ),
-]
 Item = TypeVar("Item")
 
 
@@ -45,13 +36,14 @@ class PageQuery(Value):
 def position(page_token: str | None, filters: Mapping[str, object]) -> tuple[str, ...] | None:
     """Keys of the last entry of the page before, None for the first page; refuses a token that another list gave.
 
-    The check finds mistakes, not forgery: use the keys as parameters of a query only, and parse them with care.
+    The check finds mistakes, not forgery: use the keys, which are printable ASCII, as parameters of a query only, and parse them with care.
     """
     if page_token is None:
         return None
     try:
         check, *keys = json.loads(base64.b64decode(page_token.encode("ascii"), altchars=b"-_", validate=True))
-        genuine = all(isinstance(key, str) for key in keys) and check == _check(keys, filters)
+        plain = all(isinstance(key, str) and key.isascii() and key.isprintable() for key in keys)
+        genuine = plain and check == _check(keys, filters)
     except (binascii.Error, UnicodeError, ValueError, TypeError, RecursionError):
         genuine = False
     if not genuine:

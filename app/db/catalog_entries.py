@@ -45,7 +45,7 @@ def list_gpus(session: Session, wanted: GpuFilter, after: str | None, limit: int
         conditions.append(func.lower(entry["architecture"].astext) == wanted.architecture.lower())
     if wanted.min_memory_bytes is not None:
         conditions.append(_integer(GpuRow, "memory_bytes") >= wanted.min_memory_bytes)
-    rows = session.scalars(select(GpuRow).where(*conditions).order_by(GpuRow.slug).limit(limit))
+    rows = session.scalars(select(GpuRow).where(*conditions).order_by(_by_bytes(GpuRow)).limit(limit))
     return [_gpu_entry(row) for row in rows]
 
 
@@ -66,7 +66,7 @@ def list_models(session: Session, wanted: ModelFilter, after: str | None, limit:
         conditions.append(_integer(ModelRow, "num_params") >= wanted.min_num_params)
     if wanted.max_num_params is not None:
         conditions.append(_integer(ModelRow, "num_params") <= wanted.max_num_params)
-    rows = session.scalars(select(ModelRow).where(*conditions).order_by(ModelRow.slug).limit(limit))
+    rows = session.scalars(select(ModelRow).where(*conditions).order_by(_by_bytes(ModelRow)).limit(limit))
     return [_model_entry(row) for row in rows]
 
 
@@ -137,8 +137,13 @@ def _origin_and_place(table: type[CatalogEntryRow], origin: Origin | None, after
     if origin is not None:
         conditions.append(table.origin == origin)
     if after is not None:
-        conditions.append(table.slug > after)
+        conditions.append(_by_bytes(table) > after)
     return conditions
+
+
+def _by_bytes(table: type[CatalogEntryRow]) -> ColumnElement[str]:
+    """The slug in an order that is the same on every server, whatever its locale."""
+    return table.slug.collate("C")
 
 
 def _integer(table: type[CatalogEntryRow], name: str) -> ColumnElement[int]:
