@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session, sessionmaker
 from starlette.concurrency import run_in_threadpool
 
 from app import __version__
-from app.api import errors, estimates, gpus, health, models
+from app.api import errors, estimates, gpus, health, model_import, models
 from app.api.auth import Authentication, key_lookup
 from app.api.metering import RequestMetrics
 from app.api.openapi import DocumentedApp
@@ -21,7 +21,7 @@ from app.services.catalog import CatalogHolder
 from app.settings import Settings
 
 # The calculations come first: a request is matched against the routes in this order.
-ROUTERS: tuple[APIRouter, ...] = (estimates.router, gpus.router, models.router, health.router)
+ROUTERS: tuple[APIRouter, ...] = (estimates.router, gpus.router, model_import.router, models.router, health.router)
 
 DESCRIPTION = """Capacity planning for LLM inference: memory, KV cache, concurrency, replicas, cost and diagnosis, each with its working.
 

@@ -144,15 +144,16 @@ class ConfigFields:
         if value is not None and not any(value == one and isinstance(value, bool) == isinstance(one, bool) for one in allowed):
             raise self.unsupported(name, " or ".join(repr(one) for one in allowed))
 
-    def section(self, name: str, *, defaults: Mapping[str, object] | None = None) -> "ConfigFields | None":
-        """A nested object, or None when the field is left out."""
+    def section(self, name: str, *, refuse_unread: bool = True) -> "ConfigFields | None":
+        """A nested object, or None when the field is left out; with `refuse_unread` its unread fields count as those of this object."""
         _, value = self.find(name)
         if value is None:
             return None
         if not isinstance(value, Mapping):
             raise self.wrong(name, "an object")
-        section = ConfigFields(value, self.at(name), defaults=defaults)
-        self._sections.append(section)
+        section = ConfigFields(value, self.at(name))
+        if refuse_unread:
+            self._sections.append(section)
         return section
 
     def sections(self, name: str, *, length: int) -> "tuple[ConfigFields, ...] | None":

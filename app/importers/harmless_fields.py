@@ -5,7 +5,19 @@ The list was decided from published configurations: fields that the common confi
 training losses, and the run-time choices of the public implementations. A field that is in no list is refused.
 """
 
-_SUFFIXES = ("_token_id", "_token_ids", "_token_index", "_dropout", "_pdrop", "_eps", "_epsilon", "_theta", "_loss_coef", "_loss_weight")
+_SUFFIXES = (
+    "_token_id",
+    "_token_ids",
+    "_token_index",
+    "_dropout",
+    "_dropout_prob",
+    "_pdrop",
+    "_eps",
+    "_epsilon",
+    "_theta",
+    "_loss_coef",
+    "_loss_weight",
+)
 
 _OF_EVERY_CONFIGURATION = """
     _attn_implementation _attn_implementation_autoset _commit_hash _name_or_path architectures auto_map chunk_size_feed_forward
@@ -54,9 +66,10 @@ _RUN_TIME = """
     use_mamba_kernels use_mambapy use_associative_scan chunk_size mamba_chunk_size mamba_ssm_dtype mamba_ssm_cache_dtype time_step_floor
     time_step_limit time_step_max time_step_min time_step_rank sparse_init_block block_size attn_impl max_batch_size
     moe_shared_expert_overlap index_share_for_mtp_iteration image_seq_length video_seq_length vision_soft_tokens_per_image
+    apply_residual_connection_post_layernorm validate_runner_input is_llama_config predict_special_tokens n_special interpolate_factor
     mm_tokens_per_image boi_token_index eoi_token_index eoi_token boi_token image_token video_token audio_token image_placeholder
     video_placeholder use_unified_vision_chunk language_model_only hidden_act hidden_activation activation_function activation
-    mlp_hidden_act mamba_hidden_act act_fn expert_dtype auto_map_extra max_window_size logits_soft_cap
+    mlp_hidden_act mamba_hidden_act act_fn auto_map_extra max_window_size logits_soft_cap
 """
 
 HARMLESS = frozenset(

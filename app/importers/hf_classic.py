@@ -31,10 +31,7 @@ def _ungated(width: int, *, bias: bool) -> DenseFeedForward:
 
 def _bloom(fields: ConfigFields) -> Architecture:
     hidden = _width(fields)
-    block = layer(
-        attention(_heads(fields, hidden), qkv_bias=True, output_bias=True), _ungated(4 * hidden, bias=True), norms=4 * hidden
-    )
-    fields.skip("apply_residual_connection_post_layernorm", "bias_dropout_fusion", "unk_token_id")
+    block = layer(attention(_heads(fields, hidden), qkv_bias=True, output_bias=True), _ungated(4 * hidden, bias=True), norms=4 * hidden)
     extra = ExtraWeights(what="norm of the word embeddings", num_params=2 * hidden)
     return Architecture(hidden, fields.count("vocab_size"), [block] * num_layers(fields), True, 2 * hidden, extra_weights=(extra,))
 
@@ -89,9 +86,7 @@ def _gpt2(fields: ConfigFields) -> Architecture:
 
 def _gptj(fields: ConfigFields) -> Architecture:
     hidden = _width(fields)
-    block = layer(
-        attention(_heads(fields, hidden)), _ungated(fields.count("n_inner", default=4 * hidden), bias=True), norms=2 * hidden
-    )
+    block = layer(attention(_heads(fields, hidden)), _ungated(fields.count("n_inner", default=4 * hidden), bias=True), norms=2 * hidden)
     fields.skip("n_ctx")
     return Architecture(hidden, fields.count("vocab_size"), [block] * num_layers(fields), False, 2 * hidden, lm_head_bias=True)
 
@@ -127,9 +122,7 @@ def _phimoe(fields: ConfigFields) -> Architecture:
         num_experts_per_token=fields.count("num_experts_per_tok", maximum=fields.count("num_local_experts")),
         intermediate_size=fields.count("intermediate_size"),
     )
-    block = layer(
-        attention(read_heads(fields, hidden), window=read_window(fields), qkv_bias=bias, output_bias=bias), moe, norms=4 * hidden
-    )
+    block = layer(attention(read_heads(fields, hidden), window=read_window(fields), qkv_bias=bias, output_bias=bias), moe, norms=4 * hidden)
     head_bias = fields.flag("lm_head_bias", default=False)
     layers = [block] * num_layers(fields)
     return Architecture(hidden, fields.count("vocab_size"), layers, False, 2 * hidden, lm_head_bias=head_bias)
@@ -186,7 +179,7 @@ def _dbrx(fields: ConfigFields) -> Architecture:
 
 FAMILIES: Mapping[str, FamilyReader] = {
     "bloom": FamilyReader(_bloom),
-    "falcon": FamilyReader(_falcon),
+    "falcon": FamilyReader(_falcon, {"max_position_embeddings": 2048}),
     "gpt2": FamilyReader(_gpt2),
     "gpt_bigcode": FamilyReader(_gpt_bigcode),
     "gptj": FamilyReader(_gptj),

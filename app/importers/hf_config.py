@@ -6,13 +6,13 @@ from typing import NamedTuple
 from pydantic import ValidationError
 
 from app.domain.errors import InvalidInput, UnsupportedConfig
-from app.domain.llm import Llm, NativeWeights
+from app.domain.llm import Llm
 from app.importers import hf_classic, hf_delta, hf_dense, hf_gemma, hf_latent, hf_moe, hf_moe_windows, hf_state_space
 from app.importers.architecture import Architecture, FamilyReader, grouped
 from app.importers.config_fields import ConfigFields, shown
 from app.importers.hf_attention import POSITIONS
-from app.importers.hf_native import read_native
-from app.importers.hf_vision import count_vision_params
+from app.importers.hf_native import Native, read_native
+from app.importers.hf_vision import TowerParams, count_tower_params
 from app.importers.safetensors_index import CheckpointSize, read_index
 from app.importers.slugs import slug_of
 
@@ -42,7 +42,15 @@ _TEXT_TYPE_OF = {
 }
 """Model types that nest the language model in `text_config`, and its type where the nested object does not say."""
 
-_OF_THE_WHOLE = ("text_config", "vision_config", "audio_config", "quantization_config", "compression_config", "tie_word_embeddings")
+_OF_THE_WHOLE = (
+    "text_config",
+    "vision_config",
+    "audio_config",
+    "quantization_config",
+    "compression_config",
+    "expert_dtype",
+    "tie_word_embeddings",
+)
 _AROUND_THE_TOWER = (
     "img_token_compression_config",
     "image_grid_pinpoints",
@@ -91,13 +99,13 @@ def llm_from_hf_config(
     """
     parts = _parts(config, pointer)
     architecture = parts.family.read(parts.text)
-    vision = count_vision_params(parts.root, parts.text)
+    towers = count_tower_params(parts.root, parts.text, parts.model_type)
     tied = _tied(parts, architecture)
     checkpoint = read_index(safetensors_index, index_pointer) if safetensors_index is not None else None
-    native, native_notes = read_native(parts.root, parts.text)
+    native = read_native(parts.root, parts.text)
     positions = [size for name in POSITIONS if (size := parts.text.optional_count(name)) is not None]
     _refuse_unread(parts)
-    notes = [*architecture.notes, *native_notes]
+    notes = [*architecture.notes, *towers.notes]
     notes += [f"{name} is not in the file: {value}, as the configuration class has it." for name, value in parts.text.defaulted.items()]
     try:
         sizes = Llm(
@@ -119,7 +127,7 @@ def llm_from_hf_config(
             extra_weights=architecture.extra_weights,
             model_type=parts.model_type,
         )
-        return _weighed(sizes, vision, native, checkpoint, notes, index_pointer)
+        return _weighed(sizes, towers, native, checkpoint, notes, index_pointer)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
@@ -164,7 +172,9 @@ def _tied(parts: _Parts, architecture: Architecture) -> bool:
 
 def _most_heads(architecture: Architecture) -> int | None:
     heads = [
-        one.mixer.num_heads for one in architecture.layers if one.mixer and one.mixer.kind.endswith("attention") and hasattr(one.mixer, "num_heads")
+        one.mixer.num_heads
+        for one in architecture.layers
+        if one.mixer and one.mixer.kind.endswith("attention") and hasattr(one.mixer, "num_heads")
     ]
     return max(heads, default=None)
 
@@ -188,39 +198,24 @@ def _refuse_unread(parts: _Parts) -> None:
 
 
 def _weighed(
-    sizes: Llm,
-    vision: int | None,
-    native: NativeWeights,
-    checkpoint: CheckpointSize | None,
-    notes: Sequence[str],
-    index_pointer: str,
+    sizes: Llm, towers: TowerParams, native: Native, checkpoint: CheckpointSize | None, notes: Sequence[str], index_pointer: str
 ) -> Llm:
     """The model with its parameter counts and the size of its checkpoint."""
-    language, active = sizes.num_language_params(), sizes.num_language_params(active=True)
-    num_params = language + (vision or 0)
+    num_params = sizes.num_language_params() + (towers.num_params or 0)
     if num_params > _MAX_PARAMS:
         raise InvalidInput(f"The configuration adds up to {num_params} parameters.", expected=f"at most {_MAX_PARAMS}")
-    update: dict[str, object] = {
-        "num_params": num_params,
-        "num_active_params": active,
-        "num_vision_params": vision,
-        "native": native,
-        "sources": ("config.json given by the caller",),
-    }
+    counted = Llm.model_validate(
+        dict(sizes)
+        | {
+            "num_params": num_params,
+            "num_active_params": sizes.num_language_params(active=True),
+            "num_vision_params": towers.num_params,
+            "sources": ("config.json", "model.safetensors.index.json") if checkpoint else ("config.json",),
+        }
+    )
     all_notes = list(notes)
     if checkpoint is not None:
         checkpoint.refuse_absurd(num_params, sizes.num_mtp_params or 0, index_pointer)
         all_notes += checkpoint.notes(num_params, sizes.num_mtp_params or 0)
-        update["sources"] = ("config.json given by the caller", "model.safetensors.index.json given by the caller")
-        if checkpoint.total_size_bytes is not None:
-            basis = "metadata.total_size of model.safetensors.index.json"
-            update["native"] = native.model_copy(update={"weights_bytes": checkpoint.total_size_bytes, "weights_basis": basis})
-    elif native.quantization is None and native.dtype in _BYTES_PER_ELEMENT:
-        size = _BYTES_PER_ELEMENT[native.dtype]
-        basis = f"{size} bytes x num_params"
-        update["native"] = native.model_copy(update={"weights_bytes": size * num_params, "weights_basis": basis})
-    update["notes"] = tuple(all_notes)
-    return Llm.model_validate(dict(sizes) | update)
-
-
-_BYTES_PER_ELEMENT = {"bfloat16": 2, "float16": 2, "float32": 4}
+    weights = native.weights(counted, checkpoint.total_size_bytes if checkpoint else None)
+    return counted.model_copy(update={"native": weights, "notes": (*all_notes, *native.notes(weights))})

@@ -11,7 +11,16 @@ from app.domain.llm import FeedForward
 from app.domain.recurrent import GatedDeltaNet, KimiDeltaAttention
 from app.importers.architecture import Architecture, FamilyReader, MtpLayers, layer, num_layers
 from app.importers.config_fields import ConfigFields
-from app.importers.hf_attention import FULL, LINEAR, attention, every_nth_full, read_heads, read_indexer, read_latent_attention, read_layer_types
+from app.importers.hf_attention import (
+    FULL,
+    LINEAR,
+    attention,
+    every_nth_full,
+    read_heads,
+    read_indexer,
+    read_latent_attention,
+    read_layer_types,
+)
 from app.importers.hf_feed_forward import EXPERTS, dense_layers, gated, read_moe
 from app.importers.hf_latent import has_indexer, hyper_connections, moe_of_experts
 from app.importers.hf_moe import sparse_step_parts

@@ -24,6 +24,7 @@ from app.importers.hf_feed_forward import gated
 def _decoder(
     fields: ConfigFields,
     *,
+    all_biases: bool = False,
     qkv_bias: bool = False,
     output_bias: bool = False,
     mlp_bias: bool = False,
@@ -44,8 +45,8 @@ def _decoder(
             attention(
                 heads,
                 window=window if kind == SLIDING else None,
-                qkv_bias=qkv_bias,
-                output_bias=output_bias,
+                qkv_bias=all_biases or qkv_bias,
+                output_bias=all_biases or output_bias,
                 qk_norm=qk_norm,
                 output_gate=output_gate,
             ),
@@ -57,14 +58,13 @@ def _decoder(
     return Architecture(hidden, fields.count("vocab_size"), [by_kind[kind] for kind in kinds], tied, hidden)
 
 
-def _all_biases(fields: ConfigFields, *, default: bool = False) -> dict[str, bool]:
-    bias = fields.flag("attention_bias", default=default)
-    return {"qkv_bias": bias, "output_bias": bias}
+def _biased(fields: ConfigFields) -> bool:
+    return fields.flag("attention_bias", default=False)
 
 
 def _llama(fields: ConfigFields) -> Architecture:
     fields.require("use_sliding_window", False)
-    return _decoder(fields, **_all_biases(fields), mlp_bias=fields.flag("mlp_bias", default=False))
+    return _decoder(fields, all_biases=_biased(fields), mlp_bias=fields.flag("mlp_bias", default=False))
 
 
 def _granite(fields: ConfigFields) -> Architecture:
@@ -76,7 +76,7 @@ def _smollm3(fields: ConfigFields) -> Architecture:
     fields.require("use_sliding_window", False)
     fields.skip("sliding_window")
     read_layer_types(fields, num_layers(fields), default=(), allowed=(FULL,))
-    return _decoder(fields, **_all_biases(fields), mlp_bias=fields.flag("mlp_bias", default=False), tied=True)
+    return _decoder(fields, all_biases=_biased(fields), mlp_bias=fields.flag("mlp_bias", default=False), tied=True)
 
 
 def _mistral(fields: ConfigFields) -> Architecture:
@@ -89,6 +89,7 @@ def _phi3(fields: ConfigFields) -> Architecture:
     fields.require("attention_bias", False)
     fields.require("mlp_bias", False)
     fields.require("lm_head_bias", False)
+    fields.require("full_attn_mod", 1)
     return _decoder(fields, window=read_window(fields))
 
 
@@ -109,7 +110,7 @@ def _qwen2(fields: ConfigFields) -> Architecture:
 
 def _qwen3(fields: ConfigFields) -> Architecture:
     kinds, window = qwen_layer_types(fields, num_layers(fields))
-    return _decoder(fields, **_all_biases(fields), qk_norm="per_head", layer_types=kinds, window=window)
+    return _decoder(fields, all_biases=_biased(fields), qk_norm="per_head", layer_types=kinds, window=window)
 
 
 def _glm4(fields: ConfigFields) -> Architecture:
@@ -130,17 +131,17 @@ def _seed_oss(fields: ConfigFields) -> Architecture:
 
 
 def _olmo2(fields: ConfigFields) -> Architecture:
-    return _decoder(fields, **_all_biases(fields), qk_norm="per_width")
+    return _decoder(fields, all_biases=_biased(fields), qk_norm="per_width")
 
 
 def _olmo3(fields: ConfigFields) -> Architecture:
     kinds = read_layer_types(fields, num_layers(fields), default=every_nth_full(num_layers(fields), 4))
-    return _decoder(fields, **_all_biases(fields), qk_norm="per_width", layer_types=kinds, window=read_window(fields))
+    return _decoder(fields, all_biases=_biased(fields), qk_norm="per_width", layer_types=kinds, window=read_window(fields))
 
 
 def _cohere(fields: ConfigFields) -> Architecture:
     norm: QkNorm = "per_width" if fields.flag("use_qk_norm", default=False) else "none"
-    return _decoder(fields, **_all_biases(fields), norms_per_layer=1, qk_norm=norm, tied=True)
+    return _decoder(fields, all_biases=_biased(fields), norms_per_layer=1, qk_norm=norm, tied=True)
 
 
 def _cohere2(fields: ConfigFields) -> Architecture:
@@ -152,7 +153,14 @@ def _cohere2(fields: ConfigFields) -> Architecture:
     fields.require("use_gated_activation", True)
     fields.require("use_parallel_embedding", False)
     kinds = read_layer_types(fields, num_layers(fields), default=every_nth_full(num_layers(fields), period))
-    return _decoder(fields, **_all_biases(fields), norms_per_layer=1, layer_types=kinds, window=read_window(fields), tied=True)
+    return _decoder(
+        fields,
+        all_biases=_biased(fields),
+        norms_per_layer=1,
+        layer_types=kinds,
+        window=read_window(fields),
+        tied=True,
+    )
 
 
 def _muse_glimmer(fields: ConfigFields) -> Architecture:

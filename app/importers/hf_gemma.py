@@ -78,9 +78,7 @@ def _gemma4(fields: ConfigFields) -> Architecture:
             update = {"shares_kv": True, "num_qk_norm_params": heads.head_dim}
         part = dense.model_copy(update={"intermediate_size": dense.intermediate_size * 2}) if shares and wide else dense
         extra = 2 * hidden * per_layer
-        layers.append(
-            layer(mixer.model_copy(update=update), part, *moe, norms=norms + (hidden if per_layer else 0), extra=extra)
-        )
+        layers.append(layer(mixer.model_copy(update=update), part, *moe, norms=norms + (hidden if per_layer else 0), extra=extra))
     return Architecture(hidden, fields.count("vocab_size"), layers, True, hidden, extra_weights=_per_layer_inputs(fields, length))
 
 

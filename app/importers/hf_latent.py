@@ -37,9 +37,7 @@ def _stack(
     dense = dense_layers(fields, length, default_first=default_first)
     narrow = gated(fields) if any(dense) else moe
     fields.skip("intermediate_size")
-    layers = [
-        layer(mixer, narrow if is_dense else moe, norms=2 * hidden) for mixer, is_dense in zip(mixers, dense, strict=True)
-    ]
+    layers = [layer(mixer, narrow if is_dense else moe, norms=2 * hidden) for mixer, is_dense in zip(mixers, dense, strict=True)]
     modules = fields.count("num_nextn_predict_layers", default=0, minimum=0, maximum=100)
     block = layer(mtp_mixer or mixers[-1], moe, norms=2 * hidden)
     mtp = MtpLayers(modules, [block], num_tables) if modules else None
@@ -155,7 +153,9 @@ def _deepseek_v4(fields: ConfigFields) -> Architecture:
     extra = hyper_connections(hidden, streams)
     layers = []
     for index, ratio in enumerate(_compress_ratios(fields, length, modules)):
-        mixer = plain.model_copy(update={"compress_ratio": ratio, "indexer": indexer if ratio == _RATIOS["compressed_sparse_attention"] else None})
+        mixer = plain.model_copy(
+            update={"compress_ratio": ratio, "indexer": indexer if ratio == _RATIOS["compressed_sparse_attention"] else None}
+        )
         is_hashed = kinds[index] == "hash_moe" if kinds else index < num_hash
         layers.append(layer(mixer, hashed if is_hashed else moe, norms=2 * hidden, extra=extra))
     head = streams * streams * hidden + streams + 1

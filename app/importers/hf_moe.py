@@ -5,21 +5,19 @@ Layer definitions: https://github.com/huggingface/transformers/tree/main/src/tra
 
 from collections.abc import Mapping, Sequence
 
-from app.domain.llm import DenseFeedForward, FeedForward, Mixer
+from app.domain.llm import FeedForward, Mixer
 from app.importers.architecture import Architecture, FamilyReader, MtpLayers, layer, num_layers
 from app.importers.config_fields import ConfigFields
 from app.importers.hf_attention import (
     FULL,
     SLIDING,
-    Heads,
     attention,
-    every_nth_full,
     read_heads,
     read_layer_types,
     read_window,
 )
 from app.importers.hf_dense import qwen_layer_types
-from app.importers.hf_feed_forward import EXPERTS, SHARED_EXPERTS, dense_layers, gated, read_moe
+from app.importers.hf_feed_forward import SHARED_EXPERTS, dense_layers, gated, read_moe
 
 
 def stack_of(
@@ -83,8 +81,7 @@ def _qwen3_moe(fields: ConfigFields) -> Architecture:
     heads = read_heads(fields, fields.count("hidden_size"))
     moe = read_moe(fields, width=fields.count("moe_intermediate_size"))
     mixers = [
-        attention(heads, window=window if kind == SLIDING else None, qkv_bias=bias, output_bias=bias, qk_norm="per_head")
-        for kind in kinds
+        attention(heads, window=window if kind == SLIDING else None, qkv_bias=bias, output_bias=bias, qk_norm="per_head") for kind in kinds
     ]
     return stack_of(fields, mixers, sparse_step_parts(fields, moe))
 

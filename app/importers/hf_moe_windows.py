@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from app.domain.attention import Indexer
 from app.domain.llm import DenseFeedForward
-from app.importers.architecture import FamilyReader, Architecture, num_layers
+from app.importers.architecture import Architecture, FamilyReader, num_layers
 from app.importers.config_fields import ConfigFields
 from app.importers.hf_attention import FULL, SLIDING, Heads, attention, every_nth_full, read_heads, read_layer_types, read_window
 from app.importers.hf_feed_forward import EXPERTS, SHARED_EXPERTS, dense_layers, gated, read_moe
@@ -21,9 +21,7 @@ def _gpt_oss(fields: ConfigFields) -> Architecture:
     heads = read_heads(fields, fields.count("hidden_size"))
     window = read_window(fields)
     kinds = read_layer_types(fields, length, default=every_nth_full(length, 2))
-    mixers = [
-        attention(heads, window=window if kind == SLIDING else None, qkv_bias=bias, output_bias=bias, sinks=True) for kind in kinds
-    ]
+    mixers = [attention(heads, window=window if kind == SLIDING else None, qkv_bias=bias, output_bias=bias, sinks=True) for kind in kinds]
     moe = read_moe(fields, width=fields.count("intermediate_size"), router_bias=True, expert_bias=True)
     return stack_of(fields, mixers, [moe] * length)
 

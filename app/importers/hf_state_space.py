@@ -88,7 +88,9 @@ def _nemotron_h(fields: ConfigFields) -> Architecture:
         raise fields.missing("hybrid_override_pattern", "layers_block_type")
     heads, head_dim = fields.count("mamba_num_heads"), fields.count("mamba_head_dim")
     fields.skip("expand")
-    mamba = _mamba2(fields, heads=heads, head_dim=head_dim, state="ssm_state_size", groups="n_groups", conv="conv_kernel", bias="use_conv_bias")
+    mamba = _mamba2(
+        fields, heads=heads, head_dim=head_dim, state="ssm_state_size", groups="n_groups", conv="conv_kernel", bias="use_conv_bias"
+    )
     blocks = {"mamba": layer(mamba, norms=hidden), "attention": layer(attention(read_heads(fields, hidden)), norms=hidden)}
     if "mlp" in kinds:
         dense = DenseFeedForward(intermediate_size=fields.count("intermediate_size"), num_matrices=2)

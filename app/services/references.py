@@ -19,7 +19,13 @@ def resolve_model(catalog: Catalog, reference: ModelRef) -> Llm:
     if isinstance(reference, str):
         return catalog.model(reference)
     if isinstance(reference, ModelFromHfConfig):
-        return llm_from_hf_config(reference.hf_config, slug=INLINE, hf_id=None, safetensors_index=reference.safetensors_index)
+        return llm_from_hf_config(
+            reference.hf_config,
+            slug=INLINE,
+            safetensors_index=reference.safetensors_index,
+            pointer="/model/hf_config",
+            index_pointer="/model/safetensors_index",
+        )
     if isinstance(reference, ModelArchitecture):
         return _from_architecture(reference)
     return _from_sketch(reference)

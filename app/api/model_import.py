@@ -1,0 +1,35 @@
+"""`POST /models/import`: a Hugging Face config.json becomes an own catalog entry."""
+
+from fastapi import APIRouter, Response
+
+from app.api.catalog_changes import CHANGES, ETAG_HEADER, LOCATION_HEADER, with_etag
+from app.api.deps import SessionDep
+from app.api.route import PlannerRoute
+from app.domain.catalog_entry import ModelEntry
+from app.domain.llm import Llm
+from app.services import model_import
+from app.services.model_import import ModelImport
+
+router = APIRouter(prefix="/models", tags=["models"], route_class=PlannerRoute)
+
+
+@router.post(
+    "/import",
+    status_code=201,
+    summary="Import a model from its config.json",
+    dependencies=CHANGES,
+    response_model=ModelEntry | Llm,
+    responses={
+        200: {"model": Llm, "description": "The model as it was read; nothing was stored (`save` is false)."},
+        201: {"model": ModelEntry, "headers": ETAG_HEADER | LOCATION_HEADER},
+        409: {},
+    },
+)
+def import_model(session: SessionDep, asked: ModelImport, response: Response) -> ModelEntry | Llm:
+    """Reads layer groups, parameter counts and precision from the configuration. What is not understood is refused by its name."""
+    if not asked.save:
+        response.status_code = 200
+        return model_import.read_model(asked)
+    entry = model_import.import_model(session, asked)
+    with_etag(response, entry, f"/models/{entry.slug}")
+    return entry
