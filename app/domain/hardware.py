@@ -51,10 +51,10 @@ class MemoryBasis(Value):
 
     basis: str
     """What the figure is."""
-    nvidia_smi_mib: PositiveInt | None = None
-    """Total that the vendor's tool prints, in MiB as printed."""
-    runtime_total_gib: Annotated[float, Field(gt=0)] | None = None
-    """Total that the runtime reports to a program, in GiB as printed."""
+    driver_total_bytes: PositiveInt | None = None
+    """Total that the driver's tool prints per device (nvidia-smi prints whole MiB) [bytes]."""
+    runtime_total_bytes: PositiveInt | None = None
+    """Total that the runtime reports to a program per device (logs print GiB to two decimals) [bytes]."""
     source: str | None = None
     """Where it was seen."""
 
@@ -85,8 +85,8 @@ class Gpu(Value):
     """Chip generation."""
     compute_capability: str | None = None
     """CUDA compute capability, or the vendor's own target name."""
-    marketing_memory_gb: PositiveInt | None = None
-    """Memory as advertised, in the vendor's GB; for people, never for arithmetic."""
+    marketing_memory_bytes: PositiveInt | None = None
+    """Memory as advertised, the vendor's GB taken as 10^9; for people, never for arithmetic [bytes]."""
     memory_bytes: Annotated[int, Field(gt=0, le=10**15)] | None = None
     """Memory that the runtime reports [bytes]."""
     memory_basis: MemoryBasis | None = None

@@ -1,20 +1,19 @@
 """The unit vocabulary of field names, and numbers written for people.
 
-Every numeric field of a domain or request type ends in one of `UNIT_SUFFIXES`, counts things (`num_*`, `NAMED_COUNTS`) or measures a
-model's shape (`SHAPE_SUFFIXES`, the terms of the Hugging Face configurations). A test walks all types.
+Every numeric field of a domain or request type ends in one of `UNIT_SUFFIXES`, begins with one of `UNIT_PREFIXES`, counts things
+(`NAMED_COUNTS`) or measures a model's shape (`SHAPE_SUFFIXES`, the terms of the Hugging Face configurations). A test walks all types.
 """
 
 UNIT_SUFFIXES = (
-    "_bytes", "_bytes_per_token", "_bytes_per_s", "_bytes_per_sequence", "_bytes_per_gpu", "_tokens", "_tokens_per_s", "_tokens_per_minute",
-    "_s", "_per_s", "_per_minute", "_flops", "_flops_per_s", "_flops_per_token", "_ratio", "_usd", "_usd_per_hour", "_watts", "_rps",
-    "_iterations", "_percent_confidence",
+    "_bytes", "_bytes_per_s", "_tokens", "_tokens_per_s", "_s", "_per_s", "_per_minute", "_per_hour", "_rps", "_flops", "_flops_per_s",
+    "_flops_per_token", "_bytes_per_token", "_bytes_per_sequence", "_bytes_per_gpu", "_ratio", "_usd", "_watts", "_iterations", "_concurrency",
 )  # fmt: skip
-USD_PREFIX = "usd_per_"
+UNIT_PREFIXES = ("num_", "usd_per_", "bytes_per_", "tokens_per_")
 SHAPE_SUFFIXES = ("_size", "_dim", "_rank", "_params", "_heads", "_layers")
 NAMED_COUNTS = frozenset(
-    {"tp", "pp", "dp", "ep", "params", "active_params", "replicas", "gpus", "nodes", "replicas_exact", "max_num_seqs", "gpus_per_node",
-     "replicas_per_node", "gpus_per_replica", "nodes_per_replica", "spare_replicas", "attempts_per_task", "requests_per_task",
-     "max_concurrency", "safe_concurrency", "recommended_max_num_seqs", "concurrency", "compress_ratio", "smallest_tp"}
+    {"tp", "pp", "dp", "ep", "params", "replicas", "replicas_exact", "gpus", "nodes", "max_num_seqs", "recommended_max_num_seqs", "gpus_per_node",
+     "gpus_per_replica", "replicas_per_node", "nodes_per_replica", "spare_replicas", "attempts_per_task", "requests_per_task", "concurrency",
+     "smallest_tp", "compress_ratio"}
 )  # fmt: skip
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30

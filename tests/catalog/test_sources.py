@@ -22,8 +22,8 @@ ENTRIES: dict[str, Gpu | Llm | GpuPrice] = {
 # Figures that are known in another way than the rest of their entry, and the field that says how.
 OWN_BASIS = {
     "memory_bytes": ("memory_basis", "source"),
-    "memory_basis.nvidia_smi_mib": ("memory_basis", "source"),
-    "memory_basis.runtime_total_gib": ("memory_basis", "source"),
+    "memory_basis.driver_total_bytes": ("memory_basis", "source"),
+    "memory_basis.runtime_total_bytes": ("memory_basis", "source"),
     "native.weights_bytes": ("native", "weights_basis"),
     "stated_kv_cache.bytes_per_token": ("stated_kv_cache", "note"),
 }
@@ -104,15 +104,15 @@ def test_gpu_memory_is_what_the_runtime_or_the_tool_reports(slug: str) -> None:
     basis = gpu.memory_basis
     assert basis is not None
     if gpu.memory_bytes is None:
-        assert basis.runtime_total_gib is None
-        assert basis.nvidia_smi_mib is None
-    elif basis.runtime_total_gib:
+        assert basis.runtime_total_bytes is None
+        assert basis.driver_total_bytes is None
+    elif basis.runtime_total_bytes:
         devices = 2 if slug == "mi250x-128gb" else 1  # the card is two devices
-        assert gpu.memory_bytes == pytest.approx(devices * basis.runtime_total_gib * 2**30, abs=2**20)
-    elif basis.nvidia_smi_mib and "torch value" in basis.basis:
+        assert gpu.memory_bytes == pytest.approx(devices * basis.runtime_total_bytes, abs=2**20)
+    elif basis.driver_total_bytes and "torch value" in basis.basis:
         assert gpu.memory_bytes == BUNDLED.gpus["h100-sxm-80gb"].memory_bytes
-    elif basis.nvidia_smi_mib:
-        assert gpu.memory_bytes == pytest.approx(basis.nvidia_smi_mib * 2**20, abs=0.005 * 2**30)
+    elif basis.driver_total_bytes:
+        assert gpu.memory_bytes == pytest.approx(basis.driver_total_bytes, abs=0.005 * 2**30)
     else:
         assert "documented" in basis.basis
         assert gpu.memory_bytes % 2**30 == 0

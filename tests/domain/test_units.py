@@ -1,0 +1,90 @@
+"""Every numeric field of the domain's and the requests' types says its unit."""
+
+import importlib
+import pkgutil
+import types
+import typing
+from collections.abc import Iterator, Mapping, Sequence
+
+import pytest
+from pydantic import BaseModel
+
+import app.domain
+import app.services.requests
+from app.domain.hardware import PeakFlops
+from app.domain.units import NAMED_COUNTS, SHAPE_SUFFIXES, UNIT_PREFIXES, UNIT_SUFFIXES, exact, gigabytes, plain, seconds
+from app.domain.value import Value
+
+UNIT_ELSEWHERE = {
+    ("Step", "value"),  # the field `unit` beside it
+    ("Constraint", "demand"),
+    ("Constraint", "per_replica"),
+    ("Evidence", "observed"),  # the metric's name beside it
+    ("Evidence", "threshold"),
+    ("Comparison", "number"),
+    ("Difference", "change"),  # relative
+    ("TokenLengths", "mean"),  # always the value of a field called *_tokens or tokens_per_*
+    ("TokenLengths", "p50"),
+    ("TokenLengths", "p95"),
+    ("TokenLengths", "p99"),
+    *(("PeakFlops", number_format) for number_format in PeakFlops.model_fields),  # always the value of peak_flops_per_s
+    ("Gpu", "release_year"),
+    ("RecordedAnswer", "status"),
+}
+VERSIONS = ("revision", "version")
+
+
+def value_types() -> Iterator[type[BaseModel]]:
+    for module in pkgutil.iter_modules(app.domain.__path__):
+        importlib.import_module(f"app.domain.{module.name}")
+    pending = list(Value.__subclasses__())
+    while pending:
+        kind = pending.pop()
+        pending += kind.__subclasses__()
+        if kind.__module__.startswith("app."):
+            yield kind
+
+
+def holds_a_number(annotation: object) -> bool:
+    origin = typing.get_origin(annotation)
+    if origin in (typing.Annotated, typing.Union, types.UnionType, list, tuple, dict, Sequence, Mapping):
+        return any(holds_a_number(part) for part in typing.get_args(annotation))
+    return annotation in (int, float)
+
+
+def is_named(kind: type[BaseModel], name: str) -> bool:
+    return (
+        name.endswith((*UNIT_SUFFIXES, *SHAPE_SUFFIXES, *VERSIONS))
+        or name.startswith(UNIT_PREFIXES)
+        or name in NAMED_COUNTS
+        or (kind.__name__, name) in UNIT_ELSEWHERE
+    )
+
+
+def test_every_numeric_field_names_its_unit() -> None:
+    unnamed = sorted(
+        f"{kind.__module__}.{kind.__name__}.{name}"
+        for kind in set(value_types())
+        for name, field in kind.model_fields.items()
+        if holds_a_number(field.annotation) and not is_named(kind, name)
+    )
+    assert unnamed == []
+
+
+def test_the_walk_finds_types_and_numbers() -> None:
+    names = {kind.__name__ for kind in value_types()}
+    assert {"Deployment", "Gpu", "MemoryAnswer", "CapacityRequest", "Step"} <= names
+    assert holds_a_number(float | None) and holds_a_number(list[int]) and not holds_a_number(str | None)
+
+
+@pytest.mark.parametrize(
+    ("number", "text"), [(327680, "327680"), (0.5, "0.5"), (2.0, "2"), (1 / 3, "0.3333333333"), (70e9, "70000000000"), (1e21, "1e+21")]
+)
+def test_plain_numbers_can_be_typed_into_a_calculator(number: float, text: str) -> None:
+    assert plain(number) == text
+
+
+def test_people_read_both_units() -> None:
+    assert gigabytes(80 * 10**9) == "80 GB (74.51 GiB)"
+    assert (seconds(0.0153), seconds(2)) == ("15.3 ms", "2 s")
+    assert exact(4.0) == 4 and isinstance(exact(4.0), int) and exact(4.5) == 4.5
