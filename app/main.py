@@ -12,16 +12,17 @@ from sqlalchemy.orm import Session, sessionmaker
 from starlette.concurrency import run_in_threadpool
 
 from app import __version__
-from app.api import errors, estimates, gpus, health, model_import, models
+from app.api import diagnosis, errors, estimates, gpus, health, models, plans
 from app.api.auth import Authentication, key_lookup
 from app.api.metering import RequestMetrics
 from app.api.openapi import DocumentedApp
 from app.api.request_edge import HeadAsGet, RequestLimits, RequestRecord
+from app.rules.loader import load_rules
 from app.services.catalog import CatalogHolder
 from app.settings import Settings
 
 # The calculations come first: a request is matched against the routes in this order.
-ROUTERS: tuple[APIRouter, ...] = (estimates.router, gpus.router, model_import.router, models.router, health.router)
+ROUTERS: tuple[APIRouter, ...] = (estimates.router, diagnosis.router, gpus.router, models.router, plans.router, health.router)
 
 DESCRIPTION = """Capacity planning for LLM inference: memory, KV cache, concurrency, replicas, cost and diagnosis, each with its working.
 
@@ -58,6 +59,7 @@ def create_app(settings: Settings, *, session_factory: sessionmaker[Session]) ->
     app.state.settings = settings
     app.state.session_factory = session_factory
     app.state.catalog = CatalogHolder()
+    app.state.rules = load_rules()
     app.state.metrics = metrics.registry
     errors.install(app)
     # The last one added is the outermost.

@@ -8,6 +8,7 @@ import structlog
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
+from pydantic import ValidationError
 from sqlalchemy.exc import IntegrityError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from starlette.exceptions import HTTPException
@@ -150,6 +151,8 @@ def install(app: FastAPI) -> None:
     for unavailable in (OperationalError, InterfaceError, PoolTimeout):
         app.exception_handler(unavailable)(_database_unavailable)
     app.exception_handler(IntegrityError)(_conflict)
+    app.exception_handler(OverflowError)(_out_of_range)
+    app.exception_handler(ValidationError)(_unusable_result)
 
 
 def status_of(error: type[errors.PlannerError]) -> int:
@@ -228,6 +231,19 @@ def _field_problem(found: Mapping[str, Any], body: object) -> FieldProblem:
         # A missing field's "value" would be its parent, and headers may hold secrets.
         value=None if missing or location == "header" else repeatable(found.get("input")),
     )
+
+
+async def _out_of_range(request: Request, error: Exception) -> Response:
+    """Each input is within its bounds, but together they lead beyond what a double holds: the caller's figures, not a failure."""
+    structlog.get_logger().warning("result_out_of_range", exc_info=error)
+    detail = "These figures lead to a result beyond 1.8e308. Look for a rate, a price or a count that is off by orders of magnitude."
+    return problem_response(request.scope, 422, "result_out_of_range", "The result is out of range", detail)
+
+
+async def _unusable_result(request: Request, error: ValidationError) -> Response:
+    if any(found["type"] != "finite_number" for found in error.errors(include_url=False, include_input=False, include_context=False)):
+        raise error
+    return await _out_of_range(request, error)
 
 
 async def _database_unavailable(request: Request, error: Exception) -> Response:

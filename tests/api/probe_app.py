@@ -94,6 +94,19 @@ async def crash() -> None:
     raise RuntimeError(SECRET_TEXT)
 
 
+@router.get("/overflow/{name}")
+async def overflow(name: str) -> ProbeAnswer:
+    """Compute what no double holds, or build a value that is wrong in another way."""
+    match name:
+        case "integer":
+            rate = 10**400 / 3
+        case "float":
+            rate = 1e300 * 1e300
+        case _:
+            rate = -1.0
+    return ProbeAnswer(request=ProbeRequest(rate_per_s=rate))
+
+
 @router.get("/teapot")
 async def teapot() -> None:
     """Raise the framework's own exception."""

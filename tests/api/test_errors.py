@@ -227,6 +227,18 @@ def test_an_unforeseen_exception_is_answered_without_its_text(settings: Settings
     assert body["request_id"] in log.getvalue()
 
 
+@pytest.mark.parametrize(
+    ("name", "status", "code"),
+    [("integer", 422, "result_out_of_range"), ("float", 422, "result_out_of_range"), ("other", 500, "internal_error")],
+)
+def test_a_result_that_no_double_holds_is_the_callers_and_any_other_broken_value_ours(
+    settings: Settings, session_factory: sessionmaker[Session], name: str, status: int, code: str
+) -> None:
+    with captured_log() as log, TestClient(probe_app(settings, session_factory)) as client:
+        problem(client.get(f"/probe/overflow/{name}"), status, code)
+    assert "Traceback" in log.getvalue()
+
+
 def test_a_database_that_is_away_is_answered_503_with_the_time_to_retry(settings: Settings) -> None:
     nowhere = create_engine("postgresql+psycopg://nobody@127.0.0.1:1/none", connect_args={"connect_timeout": 2})
     with TestClient(probe_app(settings, sessionmaker(nowhere))) as client:

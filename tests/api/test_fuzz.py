@@ -1,0 +1,137 @@
+"""Every operation of the OpenAPI document, with inputs that fit it and inputs that do not: no 5xx, no answer that the document does not
+describe, and nothing that contradicts the document is taken.
+
+The same inputs every time. For a longer search, raise the numbers below or point `schemathesis run` at a running service.
+"""
+
+import json
+import logging
+from collections.abc import Iterator
+from typing import Any
+from uuid import UUID
+
+import pytest
+import schemathesis
+from fastapi.testclient import TestClient
+from hypothesis import HealthCheck, Phase, given, settings
+from schemathesis.config import GenerationConfig, ProjectConfig, ProjectsConfig, SchemathesisConfig
+from schemathesis.core.result import Ok
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    negative_data_rejection,
+    response_headers_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+from sqlalchemy.orm import Session, sessionmaker
+
+from app.api.openapi import document
+from app.main import create_app
+from app.services import api_keys
+from app.settings import Settings
+
+pytestmark = pytest.mark.slow
+
+NUM_FITTING = 8
+NUM_CONTRADICTING = 6
+CONTRACT = [status_code_conformance, content_type_conformance, response_headers_conformance, response_schema_conformance]
+
+SETTINGS = Settings(host="0.0.0.0", port=8000, log_json=True)  # noqa: S104 - nothing listens; this asks for API keys
+DOCUMENT: dict[str, Any] = json.loads(document(create_app(SETTINGS, session_factory=sessionmaker())))
+SCHEMA = schemathesis.openapi.from_dict(
+    DOCUMENT,
+    config=SchemathesisConfig(projects=ProjectsConfig(default=ProjectConfig(generation=GenerationConfig(with_security_parameters=False)))),
+)
+SCHEMA.config.base_url = "http://testserver"
+OPERATIONS: list[Any] = [result.ok() for result in SCHEMA.get_all_operations() if isinstance(result, Ok)]
+IDS = [operation.label for operation in OPERATIONS]
+
+
+def test_every_operation_of_the_document_is_searched() -> None:
+    assert len(OPERATIONS) == sum(len(methods) for methods in DOCUMENT["paths"].values())
+
+
+@pytest.fixture
+def service(settings: Settings, session_factory: sessionmaker[Session]) -> Iterator[TestClient]:
+    """The service as it runs off loopback, and a caller whose key permits everything."""
+    logging.getLogger("httpx2").setLevel(logging.WARNING)
+    with session_factory.begin() as session:
+        _, secret = api_keys.create(session, name="fuzz", scopes=["read", "write"])
+    app = create_app(settings.model_copy(update={"host": "0.0.0.0"}), session_factory=session_factory)  # noqa: S104
+    with TestClient(app, headers={"X-API-Key": secret}) as client:
+        yield client
+
+
+def _search(client: TestClient, operation: Any, mode: schemathesis.GenerationMode, num_examples: int, checks: list[Any]) -> int:
+    num_answers = 0
+
+    @settings(
+        max_examples=num_examples,
+        derandomize=True,
+        deadline=None,
+        database=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(case=operation.as_strategy(mode))
+    def answer(case: Any) -> None:
+        nonlocal num_answers
+        request = case.as_transport_kwargs()
+        request.pop("cookies", None)
+        if "data" in request:
+            request["content"] = request.pop("data")
+        response = client.request(**request)
+        num_answers += 1
+        assert response.status_code < 500, f"{case.as_curl_command()}\n{response.text}"
+        # What a limit refuses was not read, and so not judged.
+        case.validate_response(response, checks=CONTRACT if response.status_code in (413, 414) else checks)
+
+    answer()
+    return num_answers
+
+
+@pytest.mark.parametrize("operation", OPERATIONS, ids=IDS)
+def test_what_fits_the_document_is_answered_by_it(service: TestClient, operation: Any) -> None:
+    assert _search(service, operation, schemathesis.GenerationMode.POSITIVE, NUM_FITTING, CONTRACT)
+
+
+TAKING_INPUT = [
+    operation for operation in OPERATIONS if operation.body or operation.query or operation.path_parameters or operation.headers
+]
+
+
+@pytest.mark.parametrize("operation", TAKING_INPUT, ids=[operation.label for operation in TAKING_INPUT])
+def test_what_contradicts_the_document_is_refused_by_it(service: TestClient, operation: Any) -> None:
+    assert _search(service, operation, schemathesis.GenerationMode.NEGATIVE, NUM_CONTRADICTING, [*CONTRACT, negative_data_rejection])
+
+
+HOSTILE: list[Any] = [None, True, 0, -1, 1e-300, 1e300, 10**18, "", "x" * 1000, "\u2028", [1], {"x": 1}]
+"""Values that are good JSON and rarely what a field wants."""
+
+
+@pytest.mark.parametrize("operation", [operation for operation in OPERATIONS if operation.body], ids=lambda operation: operation.label)
+def test_an_example_with_one_hostile_value_is_never_a_failure(service: TestClient, operation: Any) -> None:
+    described = DOCUMENT["paths"][operation.path][operation.method]
+    for example in described["requestBody"]["content"]["application/json"]["examples"].values():
+        for place in _places(example["value"]):
+            for value in HOSTILE:
+                body = json.loads(json.dumps(example["value"]))
+                _put(body, place, value)
+                path = operation.path.replace("{slug}", "none").replace("{plan_id}", str(UUID(int=0)))
+                answer = service.request(operation.method, path, json=body, headers={"If-Match": '"1"'})
+                assert str(answer.status_code) in described["responses"], f"{operation.label} {place} = {value!r:.100}: {answer.text:.500}"
+                assert answer.status_code < 500, f"{operation.label} {place} = {value!r:.100}: {answer.text:.500}"
+
+
+def _places(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
+    if path:
+        yield path
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for name, member in inner:
+        yield from _places(member, (*path, name))
+
+
+def _put(body: Any, place: tuple[str | int, ...], value: Any) -> None:
+    for part in place[:-1]:
+        body = body[part]
+    body[place[-1]] = value
