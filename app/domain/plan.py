@@ -5,10 +5,18 @@ from datetime import datetime
 from typing import Annotated, Generic, Literal, TypeVar
 from uuid import UUID
 
-from pydantic import AfterValidator, Field, StringConstraints
+from pydantic import AfterValidator, Field, GetJsonSchemaHandler, StringConstraints
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
 
+from app.domain.capacity_answer import CapacityAnswer
+from app.domain.concurrency import ConcurrencyAnswer
+from app.domain.cost import CostAnswer
+from app.domain.finding import Diagnosis
 from app.domain.json_difference import Difference, JsonObject
-from app.domain.provenance import Versions
+from app.domain.kv_answer import KvAnswer
+from app.domain.memory_answer import MemoryAnswer
+from app.domain.provenance import Answer, Versions
 from app.domain.value import Value
 
 Kind = Literal["memory", "kv", "concurrency", "capacity", "cost", "diagnose"]
@@ -27,6 +35,20 @@ def _each_once(labels: Sequence[str]) -> tuple[str, ...]:
 
 Labels = Annotated[Sequence[Label], Field(max_length=20), AfterValidator(_each_once)]
 NotesText = Annotated[str, StringConstraints(max_length=10_000)]
+
+
+class _WrittenAs:
+    """Describes stored JSON in the contract by the types that it was written from, without reading it by today's types."""
+
+    def __init__(self, *types: type[Answer]) -> None:
+        self.types = types
+
+    def __get_pydantic_json_schema__(self, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        """Any of the types as it is now, or an object as an earlier version wrote it."""
+        return {"anyOf": [*(handler(each.__pydantic_core_schema__) for each in self.types), handler(core_schema)]}
+
+
+StoredAnswer = Annotated[JsonObject, _WrittenAs(MemoryAnswer, KvAnswer, ConcurrencyAnswer, CapacityAnswer, CostAnswer, Diagnosis)]
 KindT = TypeVar("KindT")
 RequestT = TypeVar("RequestT")
 
@@ -69,7 +91,7 @@ class PlanContents(Value):
     """The request as it was given, in the form that the calculation's own path takes."""
     inputs: JsonObject
     """The request with the defaults that the planner of that time filled in; what is optional and absent is left out."""
-    answer: JsonObject
+    answer: StoredAnswer
     """The whole answer as it was given then. An answer of an older planner may lack fields that were added since."""
     versions: Versions
     """Versions of planner and catalog that computed the answer."""
@@ -113,7 +135,7 @@ class Plan(PlanHead):
     """The request as it was given, in the form that the calculation's own path takes."""
     inputs: JsonObject
     """The request with the defaults that the planner of that time filled in; what is optional and absent is left out."""
-    answer: JsonObject
+    answer: StoredAnswer
     """The whole answer as it was given then. An answer of an older planner may lack fields that were added since."""
 
 
@@ -149,7 +171,7 @@ class Recomputation(Value):
     """What changed, in a sentence."""
     differences: Sequence[Difference]
     """Fields of the answer that differ, stored answer first; `working` and `versions` are left out."""
-    answer: JsonObject
+    answer: StoredAnswer
     """The new answer."""
 
 
