@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import structlog
+from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session, sessionmaker
 
 from app.catalog.loader import BundledCatalog, load_bundled
@@ -141,13 +142,14 @@ class CatalogHolder:
             return True
 
     def refresh_from(self, session_factory: sessionmaker[Session]) -> None:
-        """Like `refresh`, in a session of its own; what goes wrong is logged, for the next look may succeed."""
+        """Like `refresh`, in a session of its own; what goes wrong is logged, the old snapshot answers on, the next look may succeed."""
         try:
             with session_factory() as session:
                 self.refresh(session)
-        except Exception as error:
-            # Whatever the reason, the old snapshot answers on.
-            structlog.get_logger().warning("catalog_not_refreshed", error=type(error).__name__, cause=str(error)[:500])
+        except SQLAlchemyError as error:
+            structlog.get_logger().warning("catalog_not_refreshed", error=type(error).__name__)
+        except Exception:
+            structlog.get_logger().exception("catalog_not_refreshed")
 
     def _bundled(self) -> Catalog:
         if self._fallback is None:
