@@ -78,7 +78,7 @@ def attention(
 
 def read_window(fields: ConfigFields, name: str = "sliding_window") -> int | None:
     """Length of the sliding window [tokens]; None when there is none, or when it is no shorter than the context."""
-    window = fields.optional_count(name)
+    window = fields.optional_count(name, minimum=0) or None
     longest = max((size for key in POSITIONS if (size := fields.optional_count(key)) is not None), default=None)
     return None if window is None or (longest is not None and window >= longest) else window
 

@@ -59,6 +59,8 @@ def _gpt_bigcode(fields: ConfigFields) -> Architecture:
     hidden = _width(fields)
     num_kv_heads = 1 if fields.flag("multi_query", default=True) else None
     fields.require("add_cross_attention", False)
+    if fields.count("num_key_value_heads", default=1) != 1 and num_kv_heads:
+        raise fields.wrong("num_key_value_heads", "1, as multi_query is true")
     block = layer(
         attention(_heads(fields, hidden, num_kv_heads), qkv_bias=True, output_bias=True),
         _ungated(fields.count("n_inner", default=4 * hidden), bias=True),
@@ -167,13 +169,16 @@ def _dbrx(fields: ConfigFields) -> Architecture:
     for section in (mixer, experts):
         section.skip("clip_qkv", "rope_theta", "moe_loss_weight", "ffn_act_fn", "moe_normalize_expert_weights", "uniform_expert_assignment")
         section.skip("hidden_size", "moe_jitter_eps", "model_type", "attn_pdrop")
+    num_kv_heads = mixer.count("kv_n_heads")
+    if fields.count("num_key_value_heads", default=num_kv_heads) != num_kv_heads:
+        raise fields.wrong("num_key_value_heads", f"attn_config.kv_n_heads {num_kv_heads}")
     num_experts = experts.count("moe_num_experts")
     moe = MoeFeedForward(
         num_experts=num_experts,
         num_experts_per_token=experts.count("moe_top_k", maximum=num_experts),
         intermediate_size=experts.count("ffn_hidden_size"),
     )
-    block = layer(attention(_heads(fields, hidden, mixer.count("kv_n_heads"))), moe, norms=2 * hidden)
+    block = layer(attention(_heads(fields, hidden, num_kv_heads)), moe, norms=2 * hidden)
     return Architecture(hidden, fields.count("vocab_size"), [block] * num_layers(fields), False, hidden)
 
 

@@ -53,6 +53,7 @@ def _gemma4(fields: ConfigFields) -> Architecture:
     if sliding.num_heads % num_global:
         raise fields.wrong("num_global_key_value_heads", f"a divisor of the {sliding.num_heads} query heads")
     full = Heads(sliding.num_heads, num_global if same else sliding.num_kv_heads, fields.count("global_head_dim", default=512))
+    overrides = _overrides(fields, sliding, length)
     default = every_nth_full(length, 6)
     kinds = list(read_layer_types(fields, length, default=default))
     kinds[-1] = FULL
@@ -70,7 +71,7 @@ def _gemma4(fields: ConfigFields) -> Architecture:
     fields.skip("num_experts", "top_k_experts", "moe_intermediate_size", "expert_intermediate_size")
     layers: list[LayerGroup] = []
     for index, kind in enumerate(kinds):
-        heads = full if kind == FULL else sliding
+        heads = (full if kind == FULL else sliding) if overrides is None else overrides.get(index, sliding)
         shares = index >= length - num_shared
         mixer = attention(heads, window=window if kind == SLIDING else None, qk_norm="per_head")
         update: dict[str, object] = {"key_is_value": same and kind == FULL}
@@ -80,6 +81,23 @@ def _gemma4(fields: ConfigFields) -> Architecture:
         extra = 2 * hidden * per_layer
         layers.append(layer(mixer.model_copy(update=update), part, *moe, norms=norms + (hidden if per_layer else 0), extra=extra))
     return Architecture(hidden, fields.count("vocab_size"), layers, True, hidden, extra_weights=_per_layer_inputs(fields, length))
+
+
+def _overrides(fields: ConfigFields, heads: Heads, length: int) -> dict[int, Heads] | None:
+    """Heads of the layers that `per_layer_config` names by index; None when the file has no such field."""
+    section = fields.section("per_layer_config")
+    if section is None:
+        return None
+    found = {}
+    for name in section.fields:
+        own = section.section(name)
+        if own is None or not name.isdecimal() or int(name) >= length:
+            raise section.unsupported(name, f"the index of a layer below {length} with what differs in it")
+        num_kv_heads = own.count("num_key_value_heads", default=heads.num_kv_heads)
+        if heads.num_heads % num_kv_heads:
+            raise own.wrong("num_key_value_heads", f"a divisor of the {heads.num_heads} query heads")
+        found[int(name)] = Heads(heads.num_heads, num_kv_heads, own.count("head_dim", default=heads.head_dim))
+    return found
 
 
 def _per_layer_inputs(fields: ConfigFields, length: int) -> tuple[ExtraWeights, ...]:

@@ -13,6 +13,8 @@ from app.importers.config_fields import ConfigFields
 from app.importers.hf_attention import read_indexer, read_latent_attention
 from app.importers.hf_feed_forward import SHARED_EXPERTS, dense_layers, gated, read_moe
 
+_INDEXED = ("indexed_attention", "deepseek_sparse_attention")
+
 
 def moe_of_experts(fields: ConfigFields, *, router_bias: bool) -> MoeFeedForward:
     """Routed experts of `moe_intermediate_size` and shared experts of the same width."""
@@ -57,6 +59,7 @@ def _deepseek_v3(fields: ConfigFields) -> Architecture:
 
 def _deepseek_v32(fields: ConfigFields) -> Architecture:
     fields.require("topk_method", "noaux_tc")
+    fields.texts("layer_types", allowed=_INDEXED, length=num_layers(fields))
     mixers = [read_latent_attention(fields, indexer=read_indexer(fields))] * num_layers(fields)
     return _stack(fields, mixers, router_bias=True, default_first=3, num_tables=2)
 
@@ -79,7 +82,7 @@ def has_indexer(fields: ConfigFields, length: int) -> list[bool]:
 def _glm_moe_dsa(fields: ConfigFields) -> Architecture:
     fields.require("topk_method", "noaux_tc")
     length = num_layers(fields)
-    fields.texts("layer_types", allowed=("indexed_attention", "deepseek_sparse_attention"), length=length)
+    fields.texts("layer_types", allowed=_INDEXED, length=length)
     with_indexer = read_latent_attention(fields, indexer=read_indexer(fields))
     without = with_indexer.model_copy(update={"indexer": None})
     mixers = [with_indexer if own else without for own in has_indexer(fields, length)]

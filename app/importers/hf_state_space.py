@@ -61,6 +61,14 @@ def _mamba2(fields: ConfigFields, *, heads: int, head_dim: int, state: str, grou
 
 
 _BLOCKS = {"M": "mamba", "-": "mlp", "*": "attention", "E": "moe"}
+_WORDS = {
+    "mamba": "mamba",
+    "linear_attention": "mamba",
+    "attention": "attention",
+    "full_attention": "attention",
+    "mlp": "mlp",
+    "moe": "moe",
+}
 
 
 def _block_kinds(fields: ConfigFields, pattern_name: str, list_name: str, length: int | None) -> Sequence[str] | None:
@@ -72,7 +80,8 @@ def _block_kinds(fields: ConfigFields, pattern_name: str, list_name: str, length
         return [_BLOCKS[letter] for letter in pattern]
     _, value = fields.find(list_name)
     size = len(value) if isinstance(value, list | tuple) and length is None else length
-    return fields.texts(list_name, allowed=tuple(_BLOCKS.values()), length=size or 0)
+    words = fields.texts(list_name, allowed=_WORDS, length=size or 0)
+    return None if words is None else [_WORDS[word] for word in words]
 
 
 def _nemotron_h(fields: ConfigFields) -> Architecture:
@@ -137,10 +146,10 @@ def _granite_hybrid(fields: ConfigFields) -> Architecture:
     else:
         part = DenseFeedForward(intermediate_size=shared)
     fields.skip("num_experts_per_tok", "intermediate_size", "normalization_function", "attention_multiplier", "init_method")
-    kinds = fields.texts("layer_types", allowed=("mamba", "attention", "full_attention"), length=length)
+    kinds = fields.texts("layer_types", allowed=("mamba", "linear_attention", "attention", "full_attention"), length=length)
     if kinds is None:
         raise fields.missing("layer_types")
-    layers = [layer(mamba if kind == "mamba" else full, part, norms=2 * hidden) for kind in kinds]
+    layers = [layer(mamba if _WORDS[kind] == "mamba" else full, part, norms=2 * hidden) for kind in kinds]
     return Architecture(hidden, fields.count("vocab_size"), layers, False, hidden)
 
 
