@@ -2,16 +2,16 @@
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 from pydantic import Field
 
 from app.domain.bounds import SpeedBounds
 from app.domain.concurrency import ConcurrencyAtLength
 from app.domain.demand import Demand
-from app.domain.provenance import Basis
+from app.domain.provenance import Basis, weakest
 from app.domain.rounding import ceil
-from app.domain.units import plain
+from app.domain.units import plain, tidy
 from app.domain.value import Value
 from app.domain.workload import Seconds, Slo
 
@@ -74,7 +74,7 @@ class Constraint(Value):
     replicas: int | None
     """Rounded up."""
     basis: Basis | None
-    """How per_replica is known; None when it is not."""
+    """The weaker of how demand and per_replica are known; None when one is not."""
     note: str
     """What the figures are, or why there are none."""
 
@@ -96,6 +96,14 @@ class PerReplica(Value):
     """Output tokens per second."""
     input_tokens_per_s: float | None
     """Input tokens per second."""
+
+
+class Known(NamedTuple):
+    """A figure, how it is known, and its formula with the numbers in it."""
+
+    value: float
+    basis: Basis
+    substituted: str
 
 
 @dataclass(frozen=True)
@@ -139,38 +147,46 @@ class Sizing:
         return Latency(queue_s=queue, ttft_s=ttft, tpot_s=tpot, e2e_s=e2e, next_500_output_tokens_s=500 * tpot, basis=basis)
 
     @cached_property
-    def time_in_system_s(self) -> tuple[float, Basis, str] | None:
-        """Mean time of a request in the system [s], how it is known, and the substitution.
+    def time_in_system_s(self) -> Known | None:
+        """Mean time of a request in the system [s].
 
         Measured first; else the objectives (a system that just holds them keeps requests that long); else the bounds.
         """
         measured, slo, output = self.measured, self.slo, self.demand.mean_output_tokens
         if measured and measured.e2e_s is not None:
-            return measured.e2e_s, "measured", f"measured e2e {plain(measured.e2e_s)}"
+            return Known(measured.e2e_s, "measured", f"measured e2e {plain(measured.e2e_s)}")
         latency = self.latency
         if latency is not None and latency.basis == "measured":
-            return latency.e2e_s, "measured", f"{plain(latency.queue_s)} + {plain(latency.ttft_s)} + {plain(output)} x {plain(latency.tpot_s)}"
+            terms = f"{plain(latency.queue_s)} + {plain(latency.ttft_s)} + {plain(output)} x {plain(latency.tpot_s)}"
+            return Known(latency.e2e_s, "measured", terms)
         if slo is not None:
             e2e, ttft, tpot = (slo.e2e_p95_s or slo.e2e_p99_s), (slo.ttft_p95_s or slo.ttft_p99_s), (slo.tpot_p95_s or slo.tpot_p99_s)
             if ttft is not None and tpot is not None and (e2e is None or ttft + output * tpot <= e2e):
-                return ttft + output * tpot, "assumed", f"objectives: {plain(ttft)} + {plain(output)} x {plain(tpot)}"
+                return Known(ttft + output * tpot, "assumed", f"objectives: {plain(ttft)} + {plain(output)} x {plain(tpot)}")
             if e2e is not None:
-                return e2e, "assumed", f"objective e2e {plain(e2e)}"
+                return Known(e2e, "assumed", f"objective e2e {plain(e2e)}")
         if latency is not None:
-            return latency.e2e_s, "bound", f"{plain(latency.ttft_s)} + {plain(output)} x {plain(latency.tpot_s)}"
+            return Known(latency.e2e_s, "bound", f"{plain(latency.ttft_s)} + {plain(output)} x {plain(latency.tpot_s)}")
         return None
+
+    @cached_property
+    def concurrency(self) -> Known | None:
+        """Requests in the system at the peak, by Little's law: request_rps x time_in_system_s."""
+        inside, rps = self.time_in_system_s, self.demand.request_rps
+        return None if inside is None else Known(tidy(rps * inside.value), inside.basis, f"{plain(rps)} x {plain(inside.value)}")
 
 
 def constraints_of(sizing: Sizing) -> list[Constraint]:
     """Every limit as replicas = demand / what one replica gives; those that lack a figure say which."""
-    inside = sizing.time_in_system_s
-    concurrency = None if inside is None else sizing.demand.request_rps * inside[0]
-    return [_throughput(sizing), _prefill(sizing), *_concurrent(sizing, concurrency), _slo(sizing, concurrency)]
+    return [_throughput(sizing), _prefill(sizing), *_concurrent(sizing), _slo(sizing)]
 
 
 def _constraint(
-    name: ConstraintName, demand: float | None, per_replica: float | None, unit: str, basis: Basis | None, note: str
+    name: ConstraintName, need: "Known | float | None", per_replica: float | None, unit: str, basis: Basis | None, note: str
 ) -> Constraint:
+    demand = need.value if isinstance(need, Known) else need
+    if isinstance(need, Known) and basis is not None:
+        basis = weakest(need.basis, basis)
     ratio = demand / per_replica if demand is not None and per_replica else None
     replicas = None if ratio is None else max(1, ceil(ratio))
     return Constraint(
@@ -201,8 +217,8 @@ def _prefill(sizing: Sizing) -> Constraint:
     return _constraint("prefill", need, rate, "input tokens/s", "bound", "arithmetic bound at 100 % of the dense peak: no engine is faster")
 
 
-def _concurrent(sizing: Sizing, concurrency: float | None) -> list[Constraint]:
-    measured, holds = sizing.measured, sizing.holds
+def _concurrent(sizing: Sizing) -> list[Constraint]:
+    measured, holds, concurrency = sizing.measured, sizing.holds, sizing.concurrency
     if measured and measured.concurrency is not None:
         running = _constraint("concurrency", concurrency, measured.concurrency, "requests", "measured", "measured concurrency of one replica")
     elif sizing.max_num_seqs is not None:
@@ -220,9 +236,9 @@ def _concurrent(sizing: Sizing, concurrency: float | None) -> list[Constraint]:
     return [running, held]
 
 
-def _slo(sizing: Sizing, concurrency: float | None) -> Constraint:
+def _slo(sizing: Sizing) -> Constraint:
     """Requests per replica at which the objectives can hold; a bound above an objective means that no number of replicas holds it."""
-    slo, unit = sizing.slo, "requests"
+    slo, unit, concurrency = sizing.slo, "requests", sizing.concurrency
     if slo is None:
         return _constraint("slo", concurrency, None, unit, None, "not evaluated: no objectives")
     broken = [f"{name} {plain(actual)} s > {plain(limit)} s" for name, actual, limit in _objectives(sizing, slo) if actual > limit]

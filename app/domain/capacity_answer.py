@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from app.domain.bounds import ATTENTION_SOURCE, BANDWIDTH_SOURCE, PREFILL_SOURCE, SpeedBounds, attention_flops, linear_flops, weights_read_ratio
-from app.domain.capacity import Constraint, ConstraintName, Latency, PerReplica, Sizing, constraints_of, nodes_for, replicas_with_redundancy
+from app.domain.capacity import Constraint, ConstraintName, Known, Latency, PerReplica, Sizing, constraints_of, nodes_for, replicas_with_redundancy
 from app.domain.concurrency import concurrency_steps
 from app.domain.cost import HOURS_PER_MONTH, usd_per_million
 from app.domain.demand import LITTLE_SOURCE, Demand, demand_steps
@@ -13,7 +13,7 @@ from app.domain.llm import Llm
 from app.domain.memory import Fit
 from app.domain.memory_answer import memory_steps
 from app.domain.provenance import Answer, Note, Step, Versions
-from app.domain.units import exact, plain, seconds
+from app.domain.units import exact, plain, seconds, tidy
 from app.domain.value import Value
 from app.domain.workload import Slo, Workload
 
@@ -140,7 +140,6 @@ def answer_capacity(
     per_replica = deployment.num_gpus
     nodes = nodes_for(replicas, per_replica, gpus_per_node)
     demand = sizing.demand
-    inside = sizing.time_in_system_s
     latency = sizing.latency
     rates = {item.name: item.per_replica for item in constraints}
     utilization = None if binding is None or binding.replicas_exact is None else binding.replicas_exact / replicas
@@ -152,8 +151,11 @@ def answer_capacity(
             *(memory_steps(llm, gpu, deployment, found) if llm and gpu and found else []),
             *(concurrency_steps(found, deployment, sizing.holds, safety_ratio) if found and found.cost and sizing.holds else []),
             *(_bound_steps(llm, sizing, sizing.bounds) if llm and sizing.bounds else []),
-            *_replica_steps(sizing, constraints, replicas, redundancy_ratio, spare_replicas),
-            _step("gpus", "replicas x tp x pp x dp", f"{replicas} x {deployment.tp} x {deployment.pp} x {deployment.dp}", gpus, "GPUs"),
+            *_replica_steps(sizing, constraints, binding, replicas, redundancy_ratio, spare_replicas),
+            Step(
+                name="gpus", formula="replicas x tp x pp x dp", substituted=f"{replicas} x {deployment.tp} x {deployment.pp} x {deployment.dp}",
+                value=gpus, unit="GPUs", basis="exact", source="definition of a replica",
+            ),
         ],
         assumptions=assumptions,
         warnings=_warnings(workload, sizing, constraints, found, utilization, slo, deployment),
@@ -161,8 +163,8 @@ def answer_capacity(
         model=llm.slug if llm else None,
         gpu=gpu.slug if gpu else None,
         demand=demand,
-        time_in_system_s=None if inside is None else inside[0],
-        concurrency=None if inside is None else exact(round(demand.request_rps * inside[0], 9)),
+        time_in_system_s=sizing.time_in_system_s and sizing.time_in_system_s.value,
+        concurrency=sizing.concurrency and sizing.concurrency.value,
         per_replica=PerReplica(
             gpus=per_replica,
             kv_capacity_tokens=found.capacity_tokens() if found else None,
@@ -188,10 +190,6 @@ def answer_capacity(
         utilization_ratio=utilization,
         cost=None if usd_per_gpu_hour is None else _cost(demand, gpus, usd_per_gpu_hour, price_source),
     )
-
-
-def _step(name: str, formula: str, substituted: str, value: float, unit: str, source: str = "definition") -> Step:
-    return Step(name=name, formula=formula, substituted=substituted, value=value, unit=unit, basis="exact", source=source)
 
 
 def _limits(llm: Llm, deployment: Deployment, sizing: Sizing) -> SpeedLimits:
@@ -243,22 +241,14 @@ def _bound_steps(llm: Llm, sizing: Sizing, bounds: SpeedBounds) -> list[Step]:
 
 
 def _replica_steps(
-    sizing: Sizing, constraints: Sequence[Constraint], replicas: int, redundancy_ratio: float, spare_replicas: int
+    sizing: Sizing, constraints: Sequence[Constraint], binding: Constraint | None, replicas: int, redundancy_ratio: float, spare_replicas: int
 ) -> list[Step]:
     steps = []
-    inside = sizing.time_in_system_s
-    if inside is not None:
-        time_s, basis, substituted = inside
-        steps += [
-            Step(
-                name="time_in_system_s", formula="queue + TTFT + output tokens x TPOT", substituted=substituted, value=time_s, unit="s",
-                basis=basis, source="definition of end-to-end latency",
-            ),
-            _step(
-                "concurrency", "request_rps x time_in_system_s", f"{plain(sizing.demand.request_rps)} x {plain(time_s)}",
-                sizing.demand.request_rps * time_s, "requests", LITTLE_SOURCE,
-            ),
-        ]  # fmt: skip
+    if sizing.time_in_system_s is not None and sizing.concurrency is not None:
+        steps = [
+            _known("time_in_system_s", "queue + TTFT + output tokens x TPOT", sizing.time_in_system_s, "s", "definition of end-to-end latency"),
+            _known("concurrency", "request_rps x time_in_system_s", sizing.concurrency, "requests", LITTLE_SOURCE),
+        ]
     steps += [
         Step(
             name=f"replicas_{item.name}", formula="demand / per replica", substituted=f"{plain(item.demand)} / {plain(item.per_replica)}",
@@ -269,21 +259,26 @@ def _replica_steps(
     ]  # fmt: skip
     whole = [str(item.replicas) for item in constraints if item.replicas is not None]
     steps.append(
-        _step(
-            "replicas", "ceil(max of the constraints, each rounded up, x redundancy_ratio) + spare_replicas",
-            f"ceil(max({', '.join(whole) or '1'}) x {plain(redundancy_ratio)}) + {spare_replicas}", replicas, "replicas",
+        Step(
+            name="replicas", formula="ceil(max of the constraints, each rounded up, x redundancy_ratio) + spare_replicas", unit="replicas",
+            substituted=f"ceil(max({', '.join(whole) or '1'}) x {plain(redundancy_ratio)}) + {spare_replicas}", value=replicas,
+            basis=binding.basis or "assumed" if binding else "assumed", source="the binding constraint decides how sure this is",
         )  # fmt: skip
     )
     return steps
 
 
+def _known(name: str, formula: str, known: Known, unit: str, source: str) -> Step:
+    return Step(name=name, formula=formula, substituted=known.substituted, value=known.value, unit=unit, basis=known.basis, source=source)
+
+
 def _cost(demand: Demand, gpus: int, usd_per_gpu_hour: float, source: str) -> FleetCost:
-    hourly = gpus * usd_per_gpu_hour
+    hourly = tidy(gpus * usd_per_gpu_hour)
     return FleetCost(
         usd_per_gpu_hour=usd_per_gpu_hour,
         price_source=source,
         usd_per_hour=hourly,
-        usd_per_month=hourly * HOURS_PER_MONTH,
+        usd_per_month=tidy(hourly * HOURS_PER_MONTH),
         usd_per_request=hourly / (demand.request_rps * 3600),
         usd_per_million_output_tokens=usd_per_million(hourly, demand.output_tokens_per_s),
         usd_per_million_blended_tokens=usd_per_million(hourly, demand.input_tokens_per_s + demand.output_tokens_per_s),

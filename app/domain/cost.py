@@ -5,7 +5,7 @@ from typing import Annotated
 from pydantic import Field
 
 from app.domain.provenance import Answer, Note, Step, Versions
-from app.domain.units import exact, plain
+from app.domain.units import exact, plain, tidy
 from app.domain.value import Value
 
 HOURS_PER_MONTH = 730
@@ -79,7 +79,7 @@ def answer_cost(
     usd/M tokens = usd_per_hour / (tokens_per_s x 3600) x 1e6; usd/request = usd_per_hour / (rps x 3600). Rates are per replica [1/s],
     prices in USD. Idle hours are not in it: at half the load every unit costs twice as much.
     """
-    hourly = replica_usd_per_hour * replicas
+    hourly = tidy(replica_usd_per_hour * replicas)
     outputs, inputs, rps = _rates(throughput, replicas, mean_input_tokens, mean_output_tokens)
     per_request = hourly / (rps * 3600) if rps else None
     steps = [price_step, _step("usd_per_hour", "replica_usd_per_hour x replicas", f"{plain(replica_usd_per_hour)} x {replicas}", hourly)]
@@ -106,7 +106,7 @@ def answer_cost(
                 f"{plain(per_request)} x {plain(requests_per_task)} x {plain(attempts_per_task)} / {plain(success_ratio)}", task,
             ),
         ]  # fmt: skip
-    monthly = hourly * HOURS_PER_MONTH
+    monthly = tidy(hourly * HOURS_PER_MONTH)
     steps.append(_step("usd_per_month", "usd_per_hour x 730", f"{plain(hourly)} x {HOURS_PER_MONTH}", monthly))
     return CostAnswer(
         summary=_summary(hourly, monthly, per_output, blended, per_request),
@@ -117,8 +117,8 @@ def answer_cost(
         replicas=replicas,
         usd_per_hour=hourly,
         usd_per_month=monthly,
-        output_tokens_per_hour=None if outputs is None else exact(outputs * 3600),
-        input_tokens_per_hour=None if inputs is None else exact(inputs * 3600),
+        output_tokens_per_hour=None if outputs is None else exact(tidy(outputs * 3600)),
+        input_tokens_per_hour=None if inputs is None else exact(tidy(inputs * 3600)),
         usd_per_million_input_tokens=per_input,
         usd_per_million_output_tokens=per_output,
         usd_per_million_blended_tokens=blended,
@@ -142,9 +142,9 @@ def _rates(
     if inputs is None and rps and mean_input:
         inputs = rps * mean_input
     return (
-        None if outputs is None else outputs * replicas,
-        None if inputs is None else inputs * replicas,
-        None if rps is None else rps * replicas,
+        None if outputs is None else tidy(outputs * replicas),
+        None if inputs is None else tidy(inputs * replicas),
+        None if rps is None else tidy(rps * replicas),
     )
 
 

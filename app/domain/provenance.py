@@ -8,6 +8,13 @@ Basis = Literal["exact", "datasheet", "measured", "calibrated", "assumed", "boun
 """exact: arithmetic on inputs; datasheet: a vendor figure; measured: given or recorded measurement; calibrated: fitted constant;
 assumed: a stated default; bound: a physical limit that reality stays above (times) or below (rates)."""
 
+_FROM_SURE_TO_WEAK: tuple[Basis, ...] = ("exact", "datasheet", "measured", "calibrated", "assumed", "bound")
+
+
+def weakest(*bases: Basis) -> Basis:
+    """The basis of a figure that is computed from figures of these bases: the least sure of them."""
+    return max(bases, key=_FROM_SURE_TO_WEAK.index)
+
 
 class Step(Value):
     """One line of the working, enough to redo it by hand."""

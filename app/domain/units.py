@@ -32,6 +32,11 @@ def exact(number: float) -> int | float:
     return int(number) if number == int(number) else number
 
 
+def tidy(number: float) -> float:
+    """The same number without binary noise beyond twelve significant digits: 299.28000000000003 is 299.28."""
+    return float(f"{number:.12g}")
+
+
 def gigabytes(num_bytes: float) -> str:
     """Bytes in decimal and binary units, each said: `50.5 GB (47.0 GiB)`."""
     return f"{num_bytes / GB:.4g} GB ({num_bytes / GIB:.4g} GiB)"

@@ -31,7 +31,7 @@ def weights_size(llm: Llm, weights: WeightFormat | None) -> WeightsSize:
     if weights is None:
         native = llm.native
         if native.weights_bytes is not None:
-            return WeightsSize(native.weights_bytes, "datasheet", native.weights_basis or llm.slug, f"checkpoint: {native.weights_bytes}")
+            return WeightsSize(native.weights_bytes, "datasheet", native.weights_basis or llm.slug, str(native.weights_bytes))
         return WeightsSize(2 * llm.num_params, "assumed", "16 bits per parameter, as most checkpoints", f"{llm.num_params} x 2")
     cost = WEIGHTS[weights]
     total = -int(-llm.num_params * cost.bytes_per_element // 1)
@@ -69,7 +69,7 @@ def weights_steps(llm: Llm, deployment: Deployment, size: WeightsSize, per_gpu: 
         substituted += f" x (1 - {share} + {share} / {dp})"
     return [
         Step(
-            name="weights_bytes", formula="params x bytes_per_param", substituted=size.substituted, value=size.num_bytes, unit="bytes",
+            name="weights_bytes", formula="recorded size of the checkpoint" if size.basis == "datasheet" else "params x bytes_per_param", substituted=size.substituted, value=size.num_bytes, unit="bytes",
             basis=size.basis, source=size.source,
         ),
         Step(

@@ -21,7 +21,7 @@ from app.domain.llm import Llm
 from app.domain.memory import GENERIC_RESERVE_RATIO, Fit, fit
 from app.domain.memory_answer import MemoryAnswer, answer_memory
 from app.domain.provenance import Answer, Note, Step, Versions
-from app.domain.units import plain
+from app.domain.units import plain, tidy
 from app.services.references import resolve_gpu, resolve_model
 from app.services.requests import CapacityRequest, ConcurrencyRequest, CostRequest, KvRequest, MemoryRequest
 
@@ -106,11 +106,11 @@ def capacity(catalog: Catalog, request: CapacityRequest) -> CapacityAnswer:
     bounds = _bounds(request, llm, gpu, found)
     sizing = Sizing(demand, request.measured, request.slo, holds, deployment.max_num_seqs, bounds)
     inside = sizing.time_in_system_s
-    if inside is not None and inside[1] == "assumed":
+    if inside is not None and inside.basis == "assumed":
         notes.append(
             Note(
                 code="time_in_system_from_slo",
-                message=f"No latency was measured: requests are taken to stay as long as the objectives allow ({plain(inside[0])} s).",
+                message=f"No latency was measured: requests are taken to stay as long as the objectives allow ({plain(inside.value)} s).",
             )
         )
     if workload.prefix_hit_ratio and workload.shared_prefix_tokens is None:
@@ -261,9 +261,10 @@ def _replica_price(catalog: Catalog, request: CostRequest, notes: list[Note]) ->
                 f"the catalog has no price for {gpu.slug}", field="/gpu", value=gpu.slug, expected="usd_per_gpu_hour, or replica_usd_per_hour"
             )
         price, source = found
-    return price * request.gpus, Step(
+    hourly = tidy(price * request.gpus)
+    return hourly, Step(
         name="replica_usd_per_hour", formula="gpus x usd_per_gpu_hour", substituted=f"{request.gpus} x {plain(price)}",
-        value=price * request.gpus, unit="USD/hour", basis="exact" if source == "request" else "datasheet", source=source,
+        value=hourly, unit="USD/hour", basis="exact" if source == "request" else "datasheet", source=source,
     )  # fmt: skip
 
 

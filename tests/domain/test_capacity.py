@@ -123,11 +123,16 @@ def test_time_in_system_prefers_measurement_then_objectives_then_bounds() -> Non
     measured = Measured(ttft_s=0.8, tpot_s=0.025, queue_s=0.2)
     cases = [sizing(workload(), measured=measured, slo=slo), sizing(workload(), slo=slo), sizing(workload())]
     found = [case.time_in_system_s for case in cases]
-    assert [item and item[1] for item in found] == ["measured", "assumed", "bound"]
-    assert found[0] and found[0][0] == pytest.approx(0.2 + 0.8 + 500 * 0.025)
-    assert found[1] and found[1][0] == pytest.approx(2 + 500 * 0.04)
+    assert [item and item.basis for item in found] == ["measured", "assumed", "bound"]
+    assert found[0] and found[0].value == pytest.approx(0.2 + 0.8 + 500 * 0.025)
+    assert found[1] and found[1].value == pytest.approx(2 + 500 * 0.04)
     by_e2e = sizing(workload(), slo=Slo(e2e_p95_s=9)).time_in_system_s
-    assert by_e2e and by_e2e[0] == 9
+    assert by_e2e and by_e2e.value == 9
+
+
+def test_a_constraint_is_as_sure_as_its_weaker_side() -> None:
+    held = by_name(constraints_of(sizing(workload(), slo=Slo(ttft_p95_s=2, tpot_p95_s=0.04))))["kv_cache"]
+    assert held.basis == "assumed"  # the objectives stand in for a latency that nobody measured
 
 
 def test_an_objective_below_the_bound_cannot_be_held() -> None:

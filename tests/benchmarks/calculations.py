@@ -1,0 +1,150 @@
+"""CPU time of each calculation as a ratio to a bare route with the same request and response bodies, both behind uvicorn, in one run.
+
+`python -m tests.benchmarks.calculations` prints the table. The bare route is plain FastAPI: it validates the same request type and
+serialises a ready answer of the same type; it has no checks, ids, logs, metrics or keys around it and calculates nothing.
+"""
+
+import http.client
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import uvicorn
+from fastapi import FastAPI
+from pydantic import BaseModel
+
+from app.catalog.loader import load_bundled
+from app.domain.catalog import Catalog
+from app.services.estimates import CALCULATIONS
+from tests.serving import environment, free_port, serving
+
+DEPLOYMENT = {"tp": 4, "weights": "fp8"}
+NAMES = {"model": "llama-3.1-70b", "gpu": "h100-sxm-80gb", "deployment": DEPLOYMENT}
+BODIES: dict[str, dict[str, Any]] = {
+    "kv": {"model": "llama-3.1-70b", "tp": 4, "context_tokens": [4096, 8192, 32768, 131072], "num_sequences": 32},
+    "memory": NAMES,
+    "concurrency": {**NAMES, "tokens_per_sequence": 8000},
+    "capacity": {
+        **NAMES,
+        "workload": {"peak_rps": 100, "input_tokens": {"mean": 4000, "p95": 12000}, "output_tokens": 500},
+        "slo": {"ttft_p95_s": 2, "tpot_p95_s": 0.04},
+    },
+    "cost": {"replica_usd_per_hour": 20, "output_tokens_per_s": 8000, "workload": {"peak_rps": 10, "input_tokens": 1200, "output_tokens": 300}},
+}
+GOAL_RATIOS = {"kv": 1.5, "memory": 1.5, "concurrency": 1.5, "capacity": 2.0, "cost": 2.0}
+ROUNDS, REQUESTS_PER_ROUND, WARM_UP = 7, 400, 100
+
+
+class Figure(NamedTuple):
+    """CPU seconds per request, medians over the rounds, and the median of the rounds' ratios."""
+
+    service_s: float
+    bare_s: float
+    ratio: float
+
+
+def bare_service() -> FastAPI:
+    """One bare route per calculation."""
+    bundled = load_bundled()
+    catalog = Catalog(gpus=bundled.gpus, models=bundled.models, prices=bundled.prices, version="bundled")
+    app = FastAPI()
+    for name, body in BODIES.items():
+        request_type, calculate = CALCULATIONS[name]
+        answer = calculate(catalog, request_type.model_validate(body))
+        app.post(f"/{name}")(_route(request_type, answer))
+    return app
+
+
+def _route(request_type: type[BaseModel], answer: BaseModel) -> Any:
+    async def route(request: BaseModel) -> BaseModel:
+        return answer
+
+    route.__annotations__ = {"request": request_type, "return": type(answer)}
+    return route
+
+
+@contextmanager
+def _bare_process() -> Iterator[tuple[int, int]]:
+    port = free_port()
+    process = subprocess.Popen([sys.executable, "-m", "tests.benchmarks.calculations", "serve-bare", str(port)], env=environment())
+    try:
+        deadline = time.monotonic() + 60
+        while True:
+            try:
+                http.client.HTTPConnection("127.0.0.1", port, timeout=5).request("GET", "/docs")
+                break
+            except OSError:
+                if time.monotonic() > deadline or process.poll() is not None:
+                    raise
+                time.sleep(0.1)
+        yield process.pid, port
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _cpu_s(pid: int) -> float:
+    """CPU time of all threads of a process, to the nanosecond (Linux)."""
+    tasks = Path(f"/proc/{pid}/task").iterdir()
+    return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
+
+
+def _cpu_s_per_request(pid: int, port: int, name: str, num_requests: int) -> float:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    body = json.dumps(BODIES[name])
+    before_s = _cpu_s(pid)
+    for _ in range(num_requests):
+        connection.request("POST", f"/{name}", body=body, headers={"Content-Type": "application/json"})
+        answer = connection.getresponse()
+        content = answer.read()
+        if answer.status != 200:
+            raise RuntimeError(f"/{name} answered {answer.status}: {content[:300]!r}")
+    used_s = _cpu_s(pid) - before_s
+    connection.close()
+    return used_s / num_requests
+
+
+def measure() -> dict[str, Figure]:
+    """Every calculation against its bare route, alternating, with both services running all the time."""
+    figures = {}
+    with tempfile.TemporaryDirectory(prefix="inferplan-benchmark-") as directory:
+        Path(directory).chmod(0o755)
+        with serving(Path(directory) / "data") as server, _bare_process() as (bare_pid, bare_port):
+            for name in BODIES:
+                _cpu_s_per_request(server.process.pid, server.port, name, WARM_UP)
+                _cpu_s_per_request(bare_pid, bare_port, name, WARM_UP)
+                pairs = [
+                    (
+                        _cpu_s_per_request(server.process.pid, server.port, name, REQUESTS_PER_ROUND),
+                        _cpu_s_per_request(bare_pid, bare_port, name, REQUESTS_PER_ROUND),
+                    )
+                    for _ in range(ROUNDS)
+                ]
+                service, bare = zip(*pairs, strict=True)
+                ratio = statistics.median(one / other for one, other in pairs)
+                figures[name] = Figure(statistics.median(service), statistics.median(bare), ratio)
+    return figures
+
+
+def table(figures: dict[str, Figure]) -> str:
+    """The figures as Markdown."""
+    lines = ["| endpoint | CPU per request | bare route | ratio | goal |", "|---|---|---|---|---|"]
+    lines += [
+        f"| `/{name}` | {figure.service_s * 1e6:.0f} us | {figure.bare_s * 1e6:.0f} us | {figure.ratio:.2f} | {GOAL_RATIOS[name]} |"
+        for name, figure in figures.items()
+    ]
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["serve-bare"]:
+        uvicorn.run(bare_service(), host="127.0.0.1", port=int(sys.argv[2]), http="httptools", loop="asyncio", log_level="error", access_log=False)
+    else:
+        print(table(measure()))
