@@ -26,6 +26,7 @@ async def diagnose(body: DiagnoseRequest, catalog: CatalogDep, rules: Annotated[
     """Probable bottlenecks behind the metrics of one engine, most confident first.
 
     Each finding shows its evidence with numbers and thresholds, what speaks against it, what is missing, what to look at first, and
-    remedies with their price. A latency is high when it exceeds its SLO or 1.5 times its baseline; without both a default applies and is named.
+    remedies with their price. A latency is high when it exceeds its SLO or 1.5 times its baseline; without both a default applies and is
+    named.
     """
     return diagnosis.diagnose(catalog, rules, body)

@@ -151,8 +151,9 @@ def _share_of_ttft(part: str, statistics: Sequence[str] = STATISTICS) -> Symptom
         if found:
             return tuple(found)
         order = [statistic for statistic in ("p95", "p99", "p50", "mean") if statistic in statistics]
-        known = next((statistic for statistic in order if metrics.latency("ttft", statistic) is not None), None)
-        return Absent((f"{part}_{known}_s",) if known else (f"ttft_{order[0]}_s", f"{part}_{order[0]}_s"))
+        known = (statistic for latency in ("ttft", part) for statistic in order if metrics.latency(latency, statistic) is not None)
+        wanted = next(known, order[0])
+        return Absent(tuple(f"{each}_{wanted}_s" for each in ("ttft", part) if metrics.latency(each, wanted) is None))
 
     return sight
 

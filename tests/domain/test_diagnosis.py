@@ -1,0 +1,411 @@
+"""Three-valued evidence, confidence, states, and what the answer says about itself."""
+
+import math
+from collections.abc import Mapping, Sequence
+from itertools import product
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.domain.confidence import CONFIDENCE_BOUNDS, Weighing
+from app.domain.deployment import Deployment
+from app.domain.diagnosis import diagnose
+from app.domain.evidence import Bench, Evidence
+from app.domain.finding import Diagnosis
+from app.domain.metrics import LATENCIES, LENGTHS, PERCENTILES, Metrics
+from app.domain.provenance import Versions
+from app.domain.rule import AllOf, AnyOf, Comparison, Condition, Rule
+from app.domain.symptoms import Observation
+from app.domain.workload import Slo, Workload
+from app.rules.loader import load_rules
+
+RULES = load_rules()
+VERSIONS = Versions(planner="1", catalog="2")
+KV_SHORT = {"kv_cache_usage_ratio": 1.0, "num_waiting_requests": 184.0, "num_running_requests": 72.0, "max_num_seqs": 256.0}
+HEALTHY = {"ttft_p95_s": 0.5, "tpot_p95_s": 0.03, "num_waiting_requests": 0.0}
+
+
+def ask(
+    metrics: Mapping[str, float],
+    *,
+    baseline: Mapping[str, float] | None = None,
+    slo: Slo | None = None,
+    deployment: Deployment | None = None,
+    workload: Workload | None = None,
+    overrides: Mapping[str, float] | None = None,
+    rules: Sequence[Rule] = RULES,
+) -> Diagnosis:
+    """The diagnosis of metrics."""
+    before = None if baseline is None else Metrics.model_validate(baseline)
+    observation = Observation(Metrics.model_validate(metrics), before, slo, deployment, workload)
+    return diagnose(rules, observation, overrides=overrides or {}, versions=VERSIONS)
+
+
+def compare(metric: str, op: Any, **reference: Any) -> Comparison:
+    """A comparison."""
+    return Comparison(name="threshold", metric=metric, op=op, **reference)
+
+
+def line(comparison: Comparison, observation: Observation, overrides: Mapping[str, float] | None = None) -> Evidence:
+    """The evidence of a comparison that can be made."""
+    (found,) = Bench(observation, overrides or {}, "rule").compare(comparison).evidence
+    return found
+
+
+# Kleene's tables, by comparisons that are true, false and unknown for these metrics.
+TABLE = Observation(Metrics(kv_cache_usage_ratio=0.5))
+LEAF: dict[bool | None, Condition] = {
+    True: compare("kv_cache_usage_ratio", ">", number=0.1),
+    False: compare("kv_cache_usage_ratio", ">", number=0.9),
+    None: compare("sm_active_ratio", ">", number=0.1),
+}
+
+
+@pytest.mark.parametrize(("left", "right"), list(product(LEAF, LEAF)))
+def test_conjunction_and_disjunction_are_kleenes(left: bool | None, right: bool | None) -> None:
+    parts = (LEAF[left], LEAF[right])
+    conjunction = False if False in (left, right) else None if None in (left, right) else True
+    disjunction = True if True in (left, right) else None if None in (left, right) else False
+    assert Bench(TABLE).evaluate(AllOf(all=parts)).held is conjunction
+    assert Bench(TABLE).evaluate(AnyOf(any=parts)).held is disjunction
+
+
+conditions = st.recursive(
+    st.sampled_from([True, False, None]).map(lambda held: LEAF[held]),
+    lambda parts: st.lists(parts, min_size=1, max_size=3).flatmap(lambda some: st.sampled_from([AllOf(all=some), AnyOf(any=some)])),
+    max_leaves=12,
+)
+
+
+@given(conditions, st.floats(0, 1))
+def test_measuring_what_was_missing_never_changes_what_was_decided(condition: Condition, sm_active: float) -> None:
+    before = Bench(TABLE).evaluate(condition)
+    after = Bench(Observation(Metrics(kv_cache_usage_ratio=0.5, sm_active_ratio=sm_active))).evaluate(condition)
+    assert after.held is not None
+    assert before.held in (None, after.held)
+    assert (before.held is None) <= bool(before.missing)
+
+
+def test_evidence_is_what_decides() -> None:
+    true, false, unknown = LEAF[True], LEAF[False], LEAF[None]
+    failed = Bench(TABLE).evaluate(AllOf(all=(true, unknown, false)))
+    assert [each.held for each in failed.evidence] == [False]
+    assert failed.missing == ()
+    open_question = Bench(TABLE).evaluate(AllOf(all=(true, unknown)))
+    assert [each.held for each in open_question.evidence] == [True]
+    assert open_question.missing == ("sm_active_ratio",)
+    held = Bench(TABLE).evaluate(AnyOf(any=(false, unknown, true)))
+    assert [each.held for each in held.evidence] == [True]
+
+
+SLO_1_5 = Slo(ttft_p95_s=1.5)
+WAIT_0, WAIT_1 = Metrics(num_waiting_requests=0), Metrics(num_waiting_requests=1)
+TTFT_4 = Metrics(ttft_p95_s=4, ttft_p99_s=9)
+
+
+@pytest.mark.parametrize(
+    ("observation", "comparison", "expected"),
+    [
+        (Observation(TTFT_4), compare("ttft", ">", objective="ttft"), ("ttft_p99_s", 2, "default", True)),
+        (Observation(TTFT_4, slo=SLO_1_5), compare("ttft", ">", objective="ttft"), ("ttft_p95_s", 1.5, "slo", True)),
+        (Observation(TTFT_4, Metrics(ttft_p99_s=8)), compare("ttft", ">", objective="ttft"), ("ttft_p99_s", 12, "baseline", False)),
+        (
+            Observation(TTFT_4, Metrics(ttft_p95_s=1), slo=Slo(ttft_p95_s=5)),
+            compare("ttft", ">", objective="ttft"),
+            ("ttft_p95_s", 1.5, "baseline", True),
+        ),
+        (Observation(TTFT_4, Metrics(ttft_p95_s=9), slo=SLO_1_5), compare("ttft", ">", objective="ttft"), ("ttft_p95_s", 1.5, "slo", True)),
+        (
+            Observation(TTFT_4, slo=Slo(ttft_p95_s=5, ttft_p99_s=6)),
+            compare("ttft", "<=", objective="ttft"),
+            ("ttft_p99_s", 6, "slo", False),
+        ),
+        (
+            Observation(TTFT_4, slo=Slo(ttft_p95_s=5, ttft_p99_s=10)),
+            compare("ttft", "<=", objective="ttft"),
+            ("ttft_p99_s", 10, "slo", True),
+        ),
+        (Observation(Metrics(ttft_mean_s=3)), compare("ttft", ">", objective="ttft"), ("ttft_mean_s", 2, "default", True)),
+        (Observation(Metrics(ttft_p50_s=1, ttft_mean_s=3)), compare("ttft", ">", objective="ttft"), ("ttft_p50_s", 2, "default", False)),
+        (
+            Observation(Metrics(queue_time_p95_s=1), slo=SLO_1_5),
+            compare("queue_time", ">", objective="ttft", times_ratio=0.5),
+            ("queue_time_p95_s", 0.75, "slo", True),
+        ),
+        (
+            Observation(Metrics(request_rps=7), Metrics(request_rps=10)),
+            compare("request_rps", "<", baseline_ratio=0.8, number=1),
+            ("request_rps", 8, "baseline", True),
+        ),
+        (Observation(Metrics(request_rps=7)), compare("request_rps", "<", baseline_ratio=0.8, number=1), ("request_rps", 1, "rule", False)),
+        (
+            Observation(Metrics(request_rps=7, offered_rps=10)),
+            compare("request_rps", "<", symptom="offered_rps", times_ratio=0.95),
+            ("request_rps", 9.5, "symptom", True),
+        ),
+        (
+            Observation(WAIT_0, WAIT_0),
+            compare("num_waiting_requests", ">", baseline_ratio=2),
+            ("num_waiting_requests", 0, "baseline", False),
+        ),
+        (
+            Observation(WAIT_1, WAIT_0),
+            compare("num_waiting_requests", ">", baseline_ratio=2),
+            ("num_waiting_requests", 0, "baseline", True),
+        ),
+    ],
+)
+def test_threshold_comes_from_the_best_reference_and_says_which(
+    observation: Observation, comparison: Comparison, expected: tuple[str, float, str, bool]
+) -> None:
+    found = line(comparison, observation)
+    metric, threshold, basis, held = expected
+    assert (found.metric, found.threshold_from, found.held) == (metric, basis, held)
+    assert found.threshold == pytest.approx(threshold)
+
+
+def test_override_takes_the_place_of_every_reference() -> None:
+    found = line(compare("ttft", ">", objective="ttft"), Observation(TTFT_4, slo=SLO_1_5), {"rule.threshold": 100})
+    assert (found.threshold, found.threshold_from, found.held) == (100, "request", False)
+
+
+@pytest.mark.parametrize(
+    ("observation", "comparison", "missing"),
+    [
+        (Observation(Metrics(e2e_p95_s=5)), compare("e2e", ">", objective="e2e"), "slo.e2e_p95_s"),
+        (Observation(Metrics(e2e_p50_s=5), slo=Slo(e2e_p99_s=9)), compare("e2e", ">", objective="e2e"), "e2e_p99_s"),
+        (Observation(Metrics(request_rps=5)), compare("request_rps", "<", baseline_ratio=0.8), "baseline.request_rps"),
+        (Observation(Metrics(request_rps=5), Metrics()), compare("request_rps", "<", baseline_ratio=0.8), "baseline.request_rps"),
+        (Observation(Metrics(request_rps=5)), compare("request_rps", "<", symptom="offered_rps"), "offered_rps"),
+    ],
+)
+def test_reference_that_is_missing_is_named(observation: Observation, comparison: Comparison, missing: str) -> None:
+    verdict = Bench(observation).compare(comparison)
+    assert verdict.held is None
+    assert verdict.missing == (missing,)
+
+
+counts = st.integers(0, 6)
+weighings = st.builds(
+    Weighing,
+    prior_ratio=st.floats(0.05, 0.95),
+    num_held=counts,
+    num_weak=st.just(0),
+    num_ruled_out=counts,
+    num_unmeasured=counts,
+    num_contradicted=counts,
+    by_default=st.booleans(),
+)
+
+
+def changed(weighing: Weighing, **by: int) -> float:
+    """The log-odds after counts have changed."""
+    return Weighing(**{**vars(weighing), **{name: vars(weighing)[name] + step for name, step in by.items()}}).log_odds()
+
+
+@given(weighings)
+def test_confidence_is_monotone_and_never_certain(weighing: Weighing) -> None:
+    low, high = CONFIDENCE_BOUNDS
+    assert 0 < low <= weighing.confidence_ratio() <= high < 1
+    odds = weighing.log_odds()
+    assert changed(weighing, num_held=1) >= odds
+    assert changed(weighing, num_ruled_out=1) > odds > changed(weighing, num_unmeasured=1) > changed(weighing, num_contradicted=1)
+    assert changed(weighing, num_weak=1) < odds
+    assert changed(weighing, num_held=1, num_weak=1) < odds
+
+
+def test_confidence_can_be_redone_from_its_working() -> None:
+    answer = ask(KV_SHORT)
+    step = next(step for step in answer.working if step.name == "confidence_ratio of kv_near_full")
+    finding = next(finding for finding in answer.findings if finding.rule == "kv_near_full")
+    odds = math.log(0.65 / 0.35) + 0.2 * (2 - 1) + 0.3 * 1 - 0.3 * 1
+    assert "+ 0.2 x 1 + 0.3 x 1 - 0.3 x 1 - 1.5 x 0 - 0.7 x 0 - 0.3 x 0" in step.substituted
+    assert step.value == finding.confidence_ratio == pytest.approx(1 / (1 + math.exp(-odds)))
+
+
+def test_full_cache_with_a_queue_is_found_with_its_numbers() -> None:
+    answer = ask(KV_SHORT | {"ttft_p50_s": 60.0, "request_rps": 1.0})
+    assert answer.state == "bottleneck_found"
+    first = answer.findings[0]
+    assert first.bottleneck == "kv_capacity"
+    assert first.confidence_ratio > 0.7
+    assert {(each.metric, each.observed) for each in first.evidence} >= {("kv_cache_usage_ratio", 1.0)}
+    assert answer.summary.startswith("Most likely kv_capacity (")
+    drain = next(step for step in answer.working if step.name == "queue_drain_s")
+    assert (drain.substituted, drain.value) == ("184 / 1", 184)
+    assert [finding.confidence_ratio for finding in answer.findings] == sorted(
+        (each.confidence_ratio for each in answer.findings), reverse=True
+    )
+
+
+def test_healthy_needs_latency_and_queue() -> None:
+    assert ask(HEALTHY).state == "healthy"
+    for name in HEALTHY:
+        answer = ask({other: value for other, value in HEALTHY.items() if other != name})
+        assert answer.state == "inconclusive"
+        wanted = "queue_time_p95_s" if name == "num_waiting_requests" else name
+        assert wanted in [suggestion.metric for suggestion in answer.measure_next]
+
+
+@pytest.mark.parametrize(
+    ("metrics", "slo"),
+    [
+        ({"ttft_p95_s": 0.5}, Slo(e2e_p95_s=10)),  # a promise that was not measured
+        ({"ttft_p95_s": 0.5}, Slo(ttft_p99_s=1)),
+        ({"ttft_p95_s": 0.5, "e2e_p95_s": 11}, Slo(e2e_p95_s=10)),  # a promise that is broken, though no rule says why
+    ],
+)
+def test_healthy_needs_every_promise_kept(metrics: dict[str, float], slo: Slo) -> None:
+    assert ask(HEALTHY | metrics, slo=slo).state == "inconclusive"
+
+
+def test_median_alone_is_not_healthy() -> None:
+    assert ask({"ttft_p50_s": 0.1, "tpot_p50_s": 0.01, "num_waiting_requests": 0}).state == "inconclusive"
+
+
+def test_risk_that_nobody_notices_leaves_the_state_healthy() -> None:
+    answer = ask(HEALTHY | {"kv_cache_usage_ratio": 0.97, "num_waiting_requests": 6.0})
+    assert answer.state == "healthy"
+    assert [finding.rule for finding in answer.findings] == ["kv_near_full"]
+    assert "worth an eye" in answer.summary
+
+
+def test_nothing_is_concluded_from_a_measurement_that_contradicts_itself() -> None:
+    answer = ask(KV_SHORT | {"ttft_p50_s": 5.0, "ttft_p95_s": 4.0})
+    assert answer.state == "invalid_measurement"
+    assert not answer.findings
+    assert not answer.silent
+    assert {each.rule for each in answer.not_evaluated} == {rule.id for rule in RULES}
+    assert [note.code for note in answer.warnings] == ["percentiles_out_of_order"]
+    assert "ttft_p50_s 5 is above ttft_p95_s 4" in answer.summary
+
+
+def test_baseline_that_contradicts_itself_is_refused_as_well() -> None:
+    answer = ask(HEALTHY, baseline={"e2e_p50_s": 5, "e2e_p99_s": 4})
+    assert answer.state == "invalid_measurement"
+    assert answer.warnings[0].message.startswith("baseline: ")
+
+
+def test_unnamed_cause_is_no_bottleneck() -> None:
+    answer = ask({"ttft_p95_s": 6, "tpot_p95_s": 0.03})
+    assert [finding.bottleneck for finding in answer.findings] == ["unresolved"]
+    assert answer.state == "inconclusive"
+    assert [suggestion.metric for suggestion in answer.measure_next][:2] == ["queue_time_p95_s", "prefill_time_p95_s"]
+
+
+def test_driver_utilisation_alone_never_calls_for_capacity() -> None:
+    weak = ask({"ttft_p95_s": 6, "tpot_p95_s": 0.3, "gpu_utilization_ratio": 1})
+    strong = ask({"ttft_p95_s": 6, "tpot_p95_s": 0.3, "sm_active_ratio": 1})
+    confidences = [
+        next(each.confidence_ratio for each in found.findings if each.bottleneck == "overload_capacity") for found in (weak, strong)
+    ]
+    assert confidences[0] < min(0.3, confidences[1])
+    assert "weak_metric" in [note.code for note in weak.warnings]
+    assert "weak_metric" not in [note.code for note in strong.warnings]
+
+
+def test_defaults_are_stated_and_slo_and_baseline_silence_them() -> None:
+    assert {note.code for note in ask(HEALTHY).assumptions} == {"one_engine", "default_ttft_objective", "default_tpot_objective"}
+    judged = ask(HEALTHY, slo=Slo(ttft_p95_s=1), baseline={"tpot_p95_s": 0.03})
+    assert {note.code for note in judged.assumptions} == {"one_engine"}
+
+
+def test_means_and_a_cap_that_differs_from_the_configured_one_are_warned_of() -> None:
+    answer = ask({"ttft_mean_s": 5, "num_running_requests": 100, "max_num_seqs": 128}, deployment=Deployment(max_num_seqs=1024))
+    assert [note.code for note in answer.warnings] == ["mean_instead_of_percentile", "effective_differs_from_configured"]
+
+
+def test_child_is_reported_only_under_a_parent_that_fires() -> None:
+    parent, child = (
+        Rule.model_validate(
+            RULES[0].model_dump()
+            | {"id": name, "parent": above, "narrows": (), "contradicted_by": (), "bottleneck": "kv_capacity"}
+            | {"when": {"name": "threshold", "metric": metric, "op": ">=", "number": 0.5}}
+        )
+        for name, above, metric in (("parent", None, "kv_cache_usage_ratio"), ("child", "parent", "sm_active_ratio"))
+    )
+
+    def outcome(metrics: dict[str, float]) -> str:
+        answer = ask(metrics, rules=(child, parent))
+        reported = {each.rule: "fires" for each in answer.findings} | {each.rule: "silent" for each in answer.silent}
+        return (reported | {each.rule: "unknown" for each in answer.not_evaluated})["child"]
+
+    assert outcome({"kv_cache_usage_ratio": 0.9, "sm_active_ratio": 0.9}) == "fires"
+    assert outcome({"kv_cache_usage_ratio": 0.1, "sm_active_ratio": 0.9}) == "silent"
+    assert outcome({"kv_cache_usage_ratio": 0.1}) == "silent"
+    assert outcome({"kv_cache_usage_ratio": 0.9, "sm_active_ratio": 0.1}) == "silent"
+    assert outcome({"sm_active_ratio": 0.1}) == "silent"
+    assert outcome({"sm_active_ratio": 0.9}) == "unknown"
+    assert outcome({}) == "unknown"
+
+
+LARGEST = {"_ratio": 1.0, "_s": 1e7, "max_num_seqs": 1e6}
+
+
+def possible(name: str) -> st.SearchStrategy[float]:
+    """Values that the vocabulary takes for a metric, whatever they say about each other."""
+    top = next((largest for suffix, largest in LARGEST.items() if name.endswith(suffix) and not name.endswith("_per_s")), 1e9)
+    low = 1.0 if name == "max_num_seqs" else 0.0
+    return st.one_of(st.sampled_from([low, min(5.0, top), top]), st.floats(low, top))
+
+
+def sorted_percentiles(metrics: dict[str, float]) -> dict[str, float]:
+    """The same values with the percentiles of each quantity in order, so that rules are reached."""
+    ordered = dict(metrics)
+    for family in [*(f"{each}_{{}}_s" for each in LATENCIES), *(f"{each}_{{}}_tokens" for each in LENGTHS)]:
+        names = [name for level in PERCENTILES if (name := family.format(level)) in metrics]
+        ordered.update(zip(names, sorted(metrics[name] for name in names), strict=True))
+    return ordered
+
+
+vocabularies = st.fixed_dictionaries({}, optional={name: possible(name) for name in Metrics.model_fields})
+deployments = st.none() | st.builds(
+    Deployment,
+    engine=st.sampled_from(["vllm", "generic"]),
+    enforce_eager=st.booleans(),
+    max_num_seqs=st.none() | st.integers(1, 10**6),
+)
+slos = st.none() | st.builds(Slo, **{name: st.none() | st.floats(1e-6, 1e6) for name in Slo.model_fields})
+
+
+def rules_of(answer: Diagnosis) -> list[str]:
+    """Every rule that the answer speaks of."""
+    found = [each.rule for each in answer.findings] + [each.rule for each in answer.silent] + [each.rule for each in answer.not_evaluated]
+    return sorted(found)
+
+
+def asked_for(answer: Diagnosis) -> set[str]:
+    """Every metric that the answer misses."""
+    lists = [each.missing for each in answer.findings] + [each.missing for each in answer.not_evaluated]
+    return {name for missing in lists for name in missing if name in Metrics.model_fields}
+
+
+@given(vocabularies, vocabularies | st.none(), slos, deployments, st.booleans())
+def test_no_combination_of_inputs_fails(
+    metrics: dict[str, float], baseline: dict[str, float] | None, slo: Slo | None, deployment: Deployment | None, ordered: bool
+) -> None:
+    if ordered:
+        metrics = sorted_percentiles(metrics)
+        baseline = baseline and sorted_percentiles(baseline)
+    answer = ask(metrics, baseline=baseline, slo=slo, deployment=deployment)
+    assert rules_of(answer) == [rule.id for rule in RULES]
+    assert all(0 < finding.confidence_ratio < 1 for finding in answer.findings)
+    assert (answer.state == "bottleneck_found") == any(
+        finding.confidence_ratio >= 0.5 and finding.bottleneck != "unresolved" for finding in answer.findings
+    )
+    assert Diagnosis.model_validate_json(answer.model_dump_json()) == answer
+
+
+@given(vocabularies.map(sorted_percentiles), st.data())
+def test_measuring_what_is_asked_for_is_taken_and_no_longer_asked_for(metrics: dict[str, float], data: st.DataObject) -> None:
+    before = ask(metrics)
+    asked = sorted(asked_for(before))
+    if before.state == "invalid_measurement" or not asked:
+        return
+    name = data.draw(st.sampled_from(asked))
+    assert name not in metrics
+    after = ask(metrics | {name: data.draw(possible(name))})
+    assert rules_of(after) == [rule.id for rule in RULES]
+    assert name not in asked_for(after)
