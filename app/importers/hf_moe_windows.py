@@ -114,34 +114,27 @@ def _minimax_m3(fields: ConfigFields) -> Architecture:
     fields.require("qk_norm_type", "per_head")
     fields.require("use_qk_norm", True)
     plain = attention(heads, qk_norm="per_head")
-    flags: Sequence[int] = [int(index >= 3) for index in range(length)]
-    sparse = fields.section("sparse_attention_config")
-    if sparse is not None:
+    kinds = fields.texts("layer_types", allowed=(FULL, "minimax_m3_sparse"), length=length)
+    flags: Sequence[int] | None = None if kinds is None else [int(kind != FULL) for kind in kinds]
+    if (sparse := fields.section("sparse_attention_config")) is not None:
         sparse.require("use_sparse_attention", True)
-        flags = sparse.counts("sparse_attention_freq", maximum=1, lengths=(length,)) or flags
         sparse.skip("sparse_disable_index_value", "sparse_local_block", "sparse_score_type")
-        indexer = Indexer(
-            num_heads=sparse.count("sparse_num_index_heads"),
-            head_dim=sparse.count("sparse_index_dim"),
-            num_selected=sparse.count("sparse_topk_blocks"),
-            block_tokens=sparse.count("sparse_block_size"),
-        )
+        flags = sparse.counts("sparse_attention_freq", maximum=1, lengths=(length,)) or flags
+        source, names = sparse, ("sparse_num_index_heads", "sparse_index_dim", "sparse_topk_blocks", "sparse_block_size")
     else:
-        indexer = Indexer(
-            num_heads=fields.count("index_n_heads"),
-            head_dim=fields.count("index_head_dim"),
-            num_selected=fields.count("index_topk_blocks"),
-            block_tokens=fields.count("index_block_size"),
-        )
+        source, names = fields, ("index_n_heads", "index_head_dim", "index_topk_blocks", "index_block_size")
+    if flags is None:
+        raise fields.missing("sparse_attention_config", "layer_types")
+    num_heads, head_dim, num_selected, block = (source.count(name) for name in names)
+    indexer = Indexer(num_heads=num_heads, head_dim=head_dim, num_selected=num_selected, block_tokens=block)
     indexed = plain.model_copy(update={"indexer": indexer})
     width = fields.count("intermediate_size", "moe_intermediate_size")
     shared = fields.count("shared_intermediate_size", default=width) * fields.count("n_shared_experts", default=1, minimum=0)
     moe = read_moe(fields, width=width, shared_width=shared, router_bias=True)
     narrow = gated(fields, name="dense_intermediate_size")
     fields.skip("num_mtp_modules", "num_nextn_predict_layers", "index_local_blocks", "use_routing_bias")
-    kinds = fields.texts("layer_types", allowed=(FULL, "minimax_m3_sparse", "indexed_attention"), length=length)
-    mixers = [indexed if flag else plain for flag in ([kind != FULL for kind in kinds] if kinds else flags)]
-    return stack_of(fields, mixers, choose(dense_layers(fields, length, default_first=3), narrow, moe))
+    mixers = [indexed if flag else plain for flag in flags]
+    return stack_of(fields, mixers, choose(dense_layers(fields, length), narrow, moe))
 
 
 def _step3p5(fields: ConfigFields) -> Architecture:
