@@ -14,7 +14,7 @@ from app.exporters.quantities import LEGEND, for_people, unit_of
 
 Alone = list[tuple[tuple[str, ...], Scalar]]
 Lists = list[tuple[tuple[str, ...], Sequence[JsonObject]]]
-MAX_COLUMNS = 8
+MAX_COLUMNS = 10
 """A list of objects with more fields than this is written as one table an object."""
 _TOLD_ELSEWHERE = frozenset({"summary", "working", "assumptions", "warnings", "versions"})
 _FIELD_HEADER = ("Field", "Value", "Unit", "For people")
@@ -60,7 +60,7 @@ def _day(moment: datetime) -> str:
     return moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
-def _values(document: JsonObject, given: JsonObject | None = None) -> Iterator[str]:
+def _values(document: JsonObject, *, given: JsonObject | None = None, within: str = "") -> Iterator[str]:
     """One table of everything that stands alone, then a table a list of objects; what `given` lacks is marked as a default."""
     alone, lists = _sorted_out(document)
     if not alone and not lists:
@@ -72,8 +72,9 @@ def _values(document: JsonObject, given: JsonObject | None = None) -> Iterator[s
         rows = ((*_field_row(path, value), "given" if path in known else "default") for path, value in alone)
         yield table((*_FIELD_HEADER, "Origin"), rows)
     for path, records in lists:
-        yield f"### {code('.'.join(path))}"
-        yield from _records(records, path)
+        name = code(".".join(path))
+        yield f"**{within}, {name}**" if within else f"### {name}"
+        yield from _records(records, path, f"{within}, {name}" if within else name)
 
 
 def _sorted_out(document: JsonObject) -> tuple[Alone, Lists]:
@@ -98,12 +99,13 @@ def _sort_out(
         if records and len(records) == len(value):
             lists.append((path, records))
         else:
-            alone.append((path, ", ".join(_said(item) for _, item in leaves(value)) if value else "none"))
+            items = [_said(item) for _, item in leaves(value)] if value else ["none"]
+            alone.append((path, ("; " if any("," in item for item in items) else ", ").join(items)))
     else:
         alone.append((path, None if isinstance(value, dict) else value))
 
 
-def _records(records: Sequence[JsonObject], path: tuple[str, ...]) -> Iterator[str]:
+def _records(records: Sequence[JsonObject], path: tuple[str, ...], title: str) -> Iterator[str]:
     rows = [dict(leaves(record)) for record in records]
     columns = list(dict.fromkeys(column for row in rows for column in row))
     given = [column for column in columns if any(row.get(column) is not None for row in rows)]
@@ -113,8 +115,8 @@ def _records(records: Sequence[JsonObject], path: tuple[str, ...]) -> Iterator[s
         yield table(header, ([_cell(row.get(column), unit) for column, unit in zip(given, units, strict=True)] for row in rows))
         return
     for index, record in enumerate(records, start=1):
-        yield f"**{code('.'.join(path))} {index}**"
-        yield from _values(record)
+        yield f"**{title} {index}**"
+        yield from _values(record, within=f"{title} {index}")
 
 
 def _field_row(path: tuple[str, ...], value: Scalar) -> Sequence[str]:

@@ -43,8 +43,9 @@ ANSWER: dict[str, Any] = {
     "limiting": None,
     "per_gpu": {"kv_cache_bytes": 2**34, "bytes_per_token": 327680},
     "constraints": [{"name": "throughput", "replicas": 5, "demand_tokens_per_s": 50000.0}, {"name": "slo", "replicas": 4}],
-    "what_would_fit": [{"change": "tp 8", "deployment": {f"option_{index}": index for index in range(9)}}],
+    "what_would_fit": [{"change": "tp 8", "deployment": {f"option_{index}": index for index in range(10)}, "then": [{"step": 1}]}],
     "load_test_concurrency": [1, 2, 4],
+    "check_first": ["clock, power", "queue"],
     "gpus": [],
 }
 INPUTS: dict[str, Any] = {"model": "llama-3.1-70b", "deployment": {"tp": 4}, "workload": {"input_tokens": {"mean": 4000.0}}}

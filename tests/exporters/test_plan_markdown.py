@@ -42,6 +42,7 @@ def test_inputs_and_answer_have_base_units_beside_those_of_people(make_plan: Mak
     assert "| `fits` | yes |  |  |" in answer
     assert "| `limiting` | none |  |  |" in answer
     assert "| `load_test_concurrency` | 1, 2, 4 |  |  |" in answer
+    assert "| `check_first` | clock, power; queue |  |  |" in answer
     assert "| `gpus` | none |  |  |" in answer
     assert "GB = 10^9 bytes, GiB = 2^30 bytes" in section(document, "Units")
 
@@ -52,6 +53,7 @@ def test_lists_of_objects_are_tables_and_wide_ones_a_table_each(make_plan: MakeP
     assert "| throughput | 5 | 50000 (50,000) |\n| slo | 4 | none |" in answer
     assert "**`what_would_fit` 1**\n\n| Field | Value | Unit | For people |" in answer
     assert "| `deployment.option_8` | 8 |  |  |" in answer
+    assert "**`what_would_fit` 1, `then`**\n\n| `step` |\n| --- |\n| 1 |" in answer
 
 
 def test_working_can_be_redone(make_plan: MakePlan) -> None:
