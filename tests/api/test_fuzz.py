@@ -23,12 +23,14 @@ from schemathesis.specs.openapi.checks import (
     response_schema_conformance,
     status_code_conformance,
 )
-from sqlalchemy.orm import Session, sessionmaker
+from sqlalchemy import Engine
+from sqlalchemy.orm import sessionmaker
 
 from app.api.openapi import document
 from app.main import create_app
 from app.services import api_keys
 from app.settings import Settings
+from tests.api.probe_app import captured_log
 
 pytestmark = pytest.mark.slow
 
@@ -36,7 +38,7 @@ NUM_FITTING = 8
 NUM_CONTRADICTING = 6
 CONTRACT = [status_code_conformance, content_type_conformance, response_headers_conformance, response_schema_conformance]
 
-SETTINGS = Settings(host="0.0.0.0", port=8000, log_json=True)  # noqa: S104 - nothing listens; this asks for API keys
+SETTINGS = Settings(host="0.0.0.0", port=8000, catalog_poll_s=3600)  # noqa: S104 - nothing listens; this asks for API keys
 DOCUMENT: dict[str, Any] = json.loads(document(create_app(SETTINGS, session_factory=sessionmaker())))
 SCHEMA = schemathesis.openapi.from_dict(
     DOCUMENT,
@@ -51,15 +53,19 @@ def test_every_operation_of_the_document_is_searched() -> None:
     assert len(OPERATIONS) == sum(len(methods) for methods in DOCUMENT["paths"].values())
 
 
-@pytest.fixture
-def service(settings: Settings, session_factory: sessionmaker[Session]) -> Iterator[TestClient]:
-    """The service as it runs off loopback, and a caller whose key permits everything."""
-    logging.getLogger("httpx2").setLevel(logging.WARNING)
-    with session_factory.begin() as session:
-        _, secret = api_keys.create(session, name="fuzz", scopes=["read", "write"])
-    app = create_app(settings.model_copy(update={"host": "0.0.0.0"}), session_factory=session_factory)  # noqa: S104
-    with TestClient(app, headers={"X-API-Key": secret}) as client:
-        yield client
+@pytest.fixture(scope="module")
+def service(engine: Engine) -> Iterator[TestClient]:
+    """The service as it runs off loopback, and a caller whose key permits everything; made once, since that costs more than a search."""
+    with engine.connect() as connection, captured_log() as log:
+        outer = connection.begin()
+        factory = sessionmaker(connection, expire_on_commit=False, join_transaction_mode="create_savepoint")
+        with factory.begin() as session:
+            _, secret = api_keys.create(session, name="fuzz", scopes=["read", "write"])
+        with TestClient(create_app(SETTINGS, session_factory=factory), headers={"X-API-Key": secret}) as client:
+            logging.getLogger("httpx2").setLevel(logging.WARNING)
+            yield client
+        outer.rollback()
+    assert "unforeseen_error" not in log.getvalue()
 
 
 def _search(client: TestClient, operation: Any, mode: schemathesis.GenerationMode, num_examples: int, checks: list[Any]) -> int:
@@ -114,6 +120,8 @@ def test_an_example_with_one_hostile_value_is_never_a_failure(service: TestClien
     described = DOCUMENT["paths"][operation.path][operation.method]
     for example in described["requestBody"]["content"]["application/json"]["examples"].values():
         for place in _places(example["value"]):
+            if operation.path.startswith("/plans") and place[0] == "request" and len(place) > 1:
+                continue  # the calculation's own path is asked with the same
             for value in HOSTILE:
                 body = json.loads(json.dumps(example["value"]))
                 _put(body, place, value)
