@@ -10,6 +10,7 @@ from types import FrameType
 from typing import Annotated, NoReturn, get_args
 from uuid import UUID
 
+import structlog
 import typer
 import uvicorn
 from pydantic import ValidationError
@@ -73,6 +74,13 @@ def serve(
                 server_header=False,
                 timeout_graceful_shutdown=GRACEFUL_STOP_S,
             )
+        )
+        structlog.get_logger().info(
+            "serving",
+            address=f"http://{settings.host}:{sockets[0].getsockname()[1]}",
+            docs="/docs",
+            database="DATABASE_URL" if settings.database_url else f"embedded in {settings.data_dir}",
+            api_keys="required" if settings.api_key_required else "not required",
         )
         server.run(sockets=list(sockets))
         if not server.started:
