@@ -1,8 +1,9 @@
 """Puts the service together: settings, database, catalog snapshot, routers, and what lies around every request."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
+from functools import cache
 from typing import Any
 
 import structlog
@@ -17,6 +18,7 @@ from app.api.auth import Authentication, key_lookup
 from app.api.metering import RequestMetrics
 from app.api.openapi import DocumentedApp
 from app.api.request_edge import HeadAsGet, RequestLimits, RequestRecord
+from app.domain.rule import Rule
 from app.rules.loader import load_rules
 from app.services.catalog import CatalogHolder
 from app.settings import Settings
@@ -59,7 +61,7 @@ def create_app(settings: Settings, *, session_factory: sessionmaker[Session]) ->
     app.state.settings = settings
     app.state.session_factory = session_factory
     app.state.catalog = CatalogHolder()
-    app.state.rules = load_rules()
+    app.state.rules = _bundled_rules()
     app.state.metrics = metrics.registry
     errors.install(app)
     # The last one added is the outermost.
@@ -71,6 +73,11 @@ def create_app(settings: Settings, *, session_factory: sessionmaker[Session]) ->
     for router in ROUTERS:
         app.include_router(router)
     return app
+
+
+@cache
+def _bundled_rules() -> Sequence[Rule]:
+    return load_rules()
 
 
 def _operation_id(route: APIRoute) -> str:
