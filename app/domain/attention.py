@@ -9,7 +9,7 @@ from typing import Annotated, Literal, NamedTuple
 
 from pydantic import Field, PositiveInt
 
-from app.domain.value import Value
+from app.domain.value import Given
 
 Count = Annotated[int, Field(ge=0)]
 
@@ -31,7 +31,7 @@ class LayerCache(NamedTuple):
     """Convolution state, independent of length [elements]."""
 
 
-class Indexer(Value):
+class Indexer(Given):
     """Sparse-attention indexer: small keys of every token that choose which tokens are attended to."""
 
     num_heads: PositiveInt
@@ -46,7 +46,7 @@ class Indexer(Value):
     """Index keys are pooled over this many tokens before they are stored."""
 
 
-class Attention(Value):
+class Attention(Given):
     """Multi-head, grouped-query or multi-query attention, optionally with a window."""
 
     kind: Literal["attention"] = "attention"
@@ -110,7 +110,7 @@ class Attention(Value):
         return LayerCache(per_token=elements, index_per_token=index)
 
 
-class LatentAttention(Value):
+class LatentAttention(Given):
     """Multi-head latent attention: one compressed latent and one rotary key per token, the same on every rank.
 
     Source: https://arxiv.org/abs/2405.04434 section 2.1.
@@ -155,7 +155,7 @@ class LatentAttention(Value):
         return LayerCache(per_token=self.kv_lora_rank + self.qk_rope_head_dim, index_per_token=index)
 
 
-class CompressedAttention(Value):
+class CompressedAttention(Given):
     """Shared-key attention over a short window plus a compressed history (DeepSeek V4).
 
     Source: https://github.com/huggingface/transformers/tree/main/src/transformers/models/deepseek_v4.

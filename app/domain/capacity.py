@@ -12,7 +12,7 @@ from app.domain.demand import Demand
 from app.domain.provenance import Basis, weakest
 from app.domain.rounding import ceil
 from app.domain.units import plain, tidy
-from app.domain.value import Value
+from app.domain.value import Given, Value
 from app.domain.workload import Seconds, Slo
 
 ConstraintName = Literal["throughput", "prefill", "concurrency", "kv_cache", "slo"]
@@ -20,7 +20,7 @@ LARGEST_BATCH = 65536
 Tps = Annotated[float, Field(gt=0, le=1e12)]
 
 
-class Measured(Value):
+class Measured(Given):
     """What was measured on one replica; each figure replaces the modelled one."""
 
     output_tokens_per_s: Tps | None = None

@@ -7,7 +7,7 @@ from pydantic import Field
 from app.domain.errors import InvalidInput
 from app.domain.llm import Llm
 from app.domain.precision import KvChoice, WeightFormat
-from app.domain.value import Value
+from app.domain.value import Given
 
 Degree = Annotated[int, Field(ge=1, le=1024)]
 Tokens = Annotated[int, Field(ge=1, le=10**9)]
@@ -15,7 +15,7 @@ Ratio = Annotated[float, Field(ge=0, le=1)]
 EngineName = Literal["generic", "vllm", "sglang", "tensorrt-llm", "llama.cpp"]
 
 
-class Speculative(Value):
+class Speculative(Given):
     """Speculative decoding: a draft proposes tokens, the model checks them in one step."""
 
     num_draft_tokens: Annotated[int, Field(ge=1, le=64)]
@@ -31,7 +31,7 @@ class Speculative(Value):
         return 1 + self.num_draft_tokens * self.acceptance_ratio
 
 
-class Deployment(Value):
+class Deployment(Given):
     """One replica: tp x pp x dp accelerators that serve one copy of the model."""
 
     tp: Degree = 1

@@ -7,14 +7,14 @@ from pydantic import Field, PositiveInt
 
 from app.domain.errors import MissingFigure
 from app.domain.llm import Slug
-from app.domain.value import Value
+from app.domain.value import Given
 
 NumberFormat = Literal["fp32", "tf32", "fp16", "bf16", "fp8", "int8", "fp4", "int4"]
 Rate = Annotated[float, Field(gt=0, le=1e21)]
 Figure = TypeVar("Figure", int, float)
 
 
-class PeakFlops(Value):
+class PeakFlops(Given):
     """Dense peak rate per number format, without sparsity; None where the format is unsupported or the figure unknown."""
 
     fp32: Rate | None = None
@@ -35,7 +35,7 @@ class PeakFlops(Value):
     """4-bit integer [OP/s]."""
 
 
-class NumberSupport(Value):
+class NumberSupport(Given):
     """Which number formats the matrix units compute in; a format without support is computed in 16 bits after conversion."""
 
     bf16: bool
@@ -46,7 +46,7 @@ class NumberSupport(Value):
     """4-bit floating point."""
 
 
-class MemoryBasis(Value):
+class MemoryBasis(Given):
     """How `memory_bytes` is known: what the driver or the runtime reports, not the marketing figure."""
 
     basis: str
@@ -59,7 +59,7 @@ class MemoryBasis(Value):
     """Where it was seen."""
 
 
-class Interconnect(Value):
+class Interconnect(Given):
     """How the accelerators of one node reach each other."""
 
     kind: str
@@ -72,7 +72,7 @@ class Interconnect(Value):
     """Bandwidth of one accelerator, both directions added [bytes/s]."""
 
 
-class Gpu(Value):
+class Gpu(Given):
     """An accelerator."""
 
     slug: Slug

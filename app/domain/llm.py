@@ -9,7 +9,7 @@ from pydantic import Field, PositiveInt, model_validator
 
 from app.domain.attention import Attention, CompressedAttention, Count, LatentAttention, LayerCache
 from app.domain.recurrent import GatedDeltaNet, KimiDeltaAttention, LightningAttention, Mamba1, Mamba2
-from app.domain.value import Value
+from app.domain.value import Given
 
 Mixer = Annotated[
     Attention | LatentAttention | CompressedAttention | GatedDeltaNet | KimiDeltaAttention | Mamba1 | Mamba2 | LightningAttention,
@@ -18,7 +18,7 @@ Mixer = Annotated[
 Slug = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]*$", max_length=100)]
 
 
-class DenseFeedForward(Value):
+class DenseFeedForward(Given):
     """A feed-forward part that every token passes through."""
 
     kind: Literal["dense"] = "dense"
@@ -39,7 +39,7 @@ class DenseFeedForward(Value):
         return 0
 
 
-class MoeFeedForward(Value):
+class MoeFeedForward(Given):
     """Mixture of experts: a router sends each token to a few of many experts, shared experts see every token."""
 
     kind: Literal["moe"] = "moe"
@@ -94,7 +94,7 @@ class MoeFeedForward(Value):
 FeedForward = Annotated[DenseFeedForward | MoeFeedForward, Field(discriminator="kind")]
 
 
-class LayerGroup(Value):
+class LayerGroup(Given):
     """Layers of one shape."""
 
     num_layers: PositiveInt
@@ -120,7 +120,7 @@ class LayerGroup(Value):
         return self.num_layers * sum(part.num_expert_params(hidden_size) for part in self.feed_forward)
 
 
-class ExtraWeights(Value):
+class ExtraWeights(Given):
     """Parameters outside the layers, embeddings and head."""
 
     what: str
@@ -129,7 +129,7 @@ class ExtraWeights(Value):
     """How many."""
 
 
-class StatedKvCache(Value):
+class StatedKvCache(Given):
     """KV cache size per token as its vendor states it, for a model whose layers are not known in detail."""
 
     bytes_per_token: Annotated[float, Field(gt=0)]
@@ -140,7 +140,7 @@ class StatedKvCache(Value):
     """What the figure leaves out."""
 
 
-class NativeWeights(Value):
+class NativeWeights(Given):
     """The checkpoint as published: its own precision and size."""
 
     dtype: str | None = None
@@ -155,7 +155,7 @@ class NativeWeights(Value):
     """How the size was obtained."""
 
 
-class Llm(Value):
+class Llm(Given):
     """A large language model: sizes, layer groups, origin."""
 
     slug: Slug

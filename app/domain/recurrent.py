@@ -10,10 +10,10 @@ from typing import Literal
 from pydantic import PositiveInt
 
 from app.domain.attention import LayerCache
-from app.domain.value import Value
+from app.domain.value import Given
 
 
-class GatedDeltaNet(Value):
+class GatedDeltaNet(Given):
     """Gated delta rule linear attention. Source: https://arxiv.org/abs/2412.06464."""
 
     kind: Literal["gated_delta_net"] = "gated_delta_net"
@@ -44,7 +44,7 @@ class GatedDeltaNet(Value):
         return LayerCache(state=-(-state // tp), convolution=-(-self._convolved * (self.conv_kernel_size - 1) // tp))
 
 
-class KimiDeltaAttention(Value):
+class KimiDeltaAttention(Given):
     """Delta attention with a gate per channel. Source: https://arxiv.org/abs/2510.26692."""
 
     kind: Literal["kimi_delta_attention"] = "kimi_delta_attention"
@@ -71,7 +71,7 @@ class KimiDeltaAttention(Value):
         return LayerCache(state=-(-self.num_heads * self.head_dim**2 // tp), convolution=-(-convolution // tp))
 
 
-class Mamba1(Value):
+class Mamba1(Given):
     """Selective state space layer. Source: https://arxiv.org/abs/2312.00752."""
 
     kind: Literal["mamba1"] = "mamba1"
@@ -96,7 +96,7 @@ class Mamba1(Value):
         return LayerCache(state=-(-self.inner_dim * self.state_dim // tp), convolution=-(-convolution // tp))
 
 
-class Mamba2(Value):
+class Mamba2(Given):
     """State space duality layer. Source: https://arxiv.org/abs/2405.21060."""
 
     kind: Literal["mamba2"] = "mamba2"
@@ -129,7 +129,7 @@ class Mamba2(Value):
         return LayerCache(state=-(-state // tp), convolution=-(-self._convolved * (self.conv_kernel_size - 1) // tp))
 
 
-class LightningAttention(Value):
+class LightningAttention(Given):
     """Linear attention with one matrix of state per head. Source: https://arxiv.org/abs/2501.08313."""
 
     kind: Literal["lightning_attention"] = "lightning_attention"

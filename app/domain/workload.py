@@ -6,7 +6,7 @@ from typing import Annotated
 from pydantic import BeforeValidator, Field, model_validator
 
 from app.domain.deployment import Ratio
-from app.domain.value import Value
+from app.domain.value import Given
 
 Length = Annotated[float, Field(ge=1, le=1e9)]
 OutputLength = Annotated[float, Field(ge=1, le=1e9)]
@@ -14,7 +14,7 @@ Rps = Annotated[float, Field(gt=0, le=1e9)]
 Seconds = Annotated[float, Field(gt=0, le=1e6)]
 
 
-class TokenLengths(Value):
+class TokenLengths(Given):
     """Distribution of a length in tokens; a bare number stands for a constant."""
 
     mean: Length
@@ -50,7 +50,7 @@ def _from_number(value: object) -> object:
 Lengths = Annotated[TokenLengths, BeforeValidator(_from_number, json_schema_input_type=TokenLengths | float)]
 
 
-class RequestClass(Value):
+class RequestClass(Given):
     """One class of requests of a mixed workload."""
 
     share_ratio: Annotated[float, Field(gt=0, le=1)]
@@ -61,7 +61,7 @@ class RequestClass(Value):
     """Output length [tokens]."""
 
 
-class Workload(Value):
+class Workload(Given):
     """Traffic at its peak."""
 
     peak_rps: Rps
@@ -123,7 +123,7 @@ class Workload(Value):
         return TokenLengths.model_construct(mean=round(mean, 9), p50=percentile(0.5), p95=p95, p99=p99)
 
 
-class Slo(Value):
+class Slo(Given):
     """Latency objectives."""
 
     ttft_p95_s: Seconds | None = None

@@ -11,7 +11,7 @@ from app.domain.deployment import Deployment, Tokens
 from app.domain.hardware import PeakFlops, Rate
 from app.domain.llm import LayerGroup
 from app.domain.precision import KvChoice
-from app.domain.value import Value
+from app.domain.value import Given
 from app.domain.workload import Lengths, Slo, Workload
 
 Name = Annotated[str, Field(min_length=1, max_length=200)]
@@ -20,7 +20,7 @@ Usd = Annotated[float, Field(gt=0, le=1e9)]
 Factor = Annotated[float, Field(ge=1, le=1e6)]
 
 
-class ModelSketch(Value):
+class ModelSketch(Given):
     """A model by its parameter count, and as much of its shape as the calculation needs."""
 
     params: Params
@@ -53,7 +53,7 @@ class ModelSketch(Value):
         return self
 
 
-class ModelArchitecture(Value):
+class ModelArchitecture(Given):
     """A model by its layers; the parameters are summed over them unless `params` states the total."""
 
     layer_groups: Annotated[tuple[LayerGroup, ...], Field(min_length=1, max_length=1000)]
@@ -72,7 +72,7 @@ class ModelArchitecture(Value):
     """Longest context that the model was made for."""
 
 
-class ModelFromHfConfig(Value):
+class ModelFromHfConfig(Given):
     """A model by its Hugging Face configuration."""
 
     hf_config: dict[str, Any]
@@ -84,7 +84,7 @@ class ModelFromHfConfig(Value):
 def _model_form(value: object) -> str:
     if isinstance(value, str):
         return "name"
-    keys = value.keys() if isinstance(value, dict) else type(value).model_fields.keys() if isinstance(value, Value) else ()
+    keys = value.keys() if isinstance(value, dict) else type(value).model_fields.keys() if isinstance(value, Given) else ()
     return "hf_config" if "hf_config" in keys else "layer_groups" if "layer_groups" in keys else "params"
 
 
@@ -104,7 +104,7 @@ def _one_peak(value: object) -> object:
     return value
 
 
-class GpuSketch(Value):
+class GpuSketch(Given):
     """An accelerator by its figures."""
 
     memory_bytes: Annotated[int, Field(gt=0, le=10**15)]
@@ -123,7 +123,7 @@ GpuRef = Annotated[Annotated[Name, Tag("name")] | Annotated[GpuSketch, Tag("figu
 """A catalog slug, or an accelerator described in the request."""
 
 
-class MemoryRequest(Value):
+class MemoryRequest(Given):
     """Does a replica fit."""
 
     model: ModelRef
@@ -138,7 +138,7 @@ def _as_list(value: object) -> object:
     return value if isinstance(value, (list, tuple)) else [value]
 
 
-class KvRequest(Value):
+class KvRequest(Given):
     """How large the KV cache is."""
 
     model: ModelRef
@@ -157,7 +157,7 @@ class KvRequest(Value):
     """Tokens of one cache block."""
 
 
-class ConcurrencyRequest(Value):
+class ConcurrencyRequest(Given):
     """How many requests a replica holds at once."""
 
     model: ModelRef
@@ -180,7 +180,7 @@ class ConcurrencyRequest(Value):
         return self
 
 
-class CapacityRequest(Value):
+class CapacityRequest(Given):
     """How many replicas a workload needs."""
 
     model: ModelRef | None = None
@@ -207,7 +207,7 @@ class CapacityRequest(Value):
     """Price of one accelerator; the catalog's on-demand price when left out."""
 
 
-class CostRequest(Value):
+class CostRequest(Given):
     """What tokens, requests and tasks cost."""
 
     replica_usd_per_hour: Usd | None = None

@@ -1,12 +1,13 @@
 """KV cache: published models with their arithmetic, and what must hold for every model."""
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from app.domain.errors import MissingFigure
 from app.domain.kv_cache import attention_kind, kv_cost, kv_elements_by_heads, resolve_kv_format
 from app.domain.llm import Llm
+from app.domain.memory import valid_tps
 from app.domain.precision import KV_CACHE
 from tests.domain.shapes import BUNDLED, contexts, dense, models, tps
 
@@ -82,6 +83,7 @@ def test_longer_never_holds_less(llm: Llm, one: int, other: int, tp: int) -> Non
 
 @given(models, contexts, st.sampled_from(sorted(KV_CACHE)), tps)
 def test_ranks_together_hold_at_least_the_whole(llm: Llm, tokens: int, kv_format: str, tp: int) -> None:
+    assume(tp in valid_tps(llm))
     whole = kv_cost(llm, kv_format).sequence_bytes(tokens)  # type: ignore[arg-type]
     rank = kv_cost(llm, kv_format, tp=tp).sequence_bytes(tokens)  # type: ignore[arg-type]
     assert rank <= whole <= rank * tp
