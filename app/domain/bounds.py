@@ -1,5 +1,6 @@
 """Physical limits of speed: what bandwidth and arithmetic allow at best. No engine reaches them; each is labelled a bound."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -23,28 +24,28 @@ def linear_flops(llm: Llm, tokens: float) -> float:
     return 2.0 * llm.num_active_params * tokens
 
 
-def attention_flops(llm: Llm, tokens: float) -> float:
-    """FLOPs of scores and weighted values over the full matrix, an upper bound; causal masking leaves half [FLOP].
-
-    per layer 2 x heads x (key_dim + value_dim) x tokens x min(tokens, window); this is 4 x layers x tokens^2 x d_model where heads x
-    head_dim = d_model. Recurrent layers are linear in the tokens and left out. 0 when the layers are not known.
-    """
-    total = 0.0
+def attention_terms(llm: Llm, tokens: float) -> Iterator[tuple[int, int, float]]:
+    """(layers, width, reach) of every group that attends: width = heads x (key_dim + value_dim), reach = tokens that each token sees at most."""
     for group in llm.layer_groups or ():
         mixer = group.mixer
         if mixer is None:
             continue
         if mixer.kind == "attention":
-            width, reach = mixer.num_heads * (mixer.key_head_dim + mixer.value_head_dim), min(tokens, mixer.window_tokens or tokens)
+            yield group.num_layers, mixer.num_heads * (mixer.key_head_dim + mixer.value_head_dim), min(tokens, mixer.window_tokens or tokens)
         elif mixer.kind == "latent_attention":
-            width, reach = mixer.num_heads * (mixer.qk_nope_head_dim + mixer.qk_rope_head_dim + mixer.v_head_dim), tokens
+            yield group.num_layers, mixer.num_heads * (mixer.qk_nope_head_dim + mixer.qk_rope_head_dim + mixer.v_head_dim), tokens
         elif mixer.kind == "compressed_attention":
             compressed = tokens / mixer.compress_ratio if mixer.compress_ratio else 0
-            width, reach = mixer.num_heads * 2 * mixer.head_dim, min(tokens, mixer.window_tokens) + compressed
-        else:
-            continue
-        total += group.num_layers * 2.0 * width * tokens * reach
-    return total
+            yield group.num_layers, mixer.num_heads * 2 * mixer.head_dim, min(tokens, mixer.window_tokens) + compressed
+
+
+def attention_flops(llm: Llm, tokens: float) -> float:
+    """FLOPs of scores and weighted values over the full matrix, an upper bound; causal masking leaves half [FLOP].
+
+    sum over layers of 2 x heads x (key_dim + value_dim) x tokens x min(tokens, window); this is 4 x layers x tokens^2 x d_model where
+    heads x head_dim = d_model. Recurrent layers are linear in the tokens and left out. 0 when the layers are not known.
+    """
+    return sum(layers * 2.0 * width * tokens * reach for layers, width, reach in attention_terms(llm, tokens))
 
 
 def weights_read_ratio(llm: Llm, num_sequences: float) -> float:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from app.domain.bounds import ATTENTION_SOURCE, BANDWIDTH_SOURCE, PREFILL_SOURCE, SpeedBounds, attention_flops, linear_flops, weights_read_ratio
+from app.domain.bounds import ATTENTION_SOURCE, BANDWIDTH_SOURCE, PREFILL_SOURCE, SpeedBounds, attention_flops, attention_terms, linear_flops, weights_read_ratio
 from app.domain.capacity import Constraint, ConstraintName, Known, Latency, PerReplica, Sizing, constraints_of, nodes_for, replicas_with_redundancy
 from app.domain.concurrency import concurrency_steps
 from app.domain.cost import HOURS_PER_MONTH, usd_per_million
@@ -213,6 +213,7 @@ def _bound_steps(llm: Llm, sizing: Sizing, bounds: SpeedBounds) -> list[Step]:
     prompt, running, context = sizing.demand.mean_input_tokens, sizing.running, sizing.context_tokens
     gpus, found = bounds.deployment.num_gpus, bounds.found
     causal = attention_flops(llm, prompt) / 2
+    terms = " + ".join(f"{layers} x 2 x {width} x {plain(prompt)} x {plain(reach)}" for layers, width, reach in attention_terms(llm, prompt))
     sequence = found.cost.sequence_bytes(context) if found.cost else 0
     step_s = bounds.decode_step_s(running, context)
     return [
@@ -222,7 +223,7 @@ def _bound_steps(llm: Llm, sizing: Sizing, bounds: SpeedBounds) -> list[Step]:
         ),
         Step(
             name="attention_causal_flops", formula="half of sum over layers of 2 x heads x (key_dim + value_dim) x tokens x min(tokens, window)",
-            substituted=f"{plain(causal * 2)} / 2", value=exact(causal), unit="FLOP", basis="exact", source=ATTENTION_SOURCE,
+            substituted=f"({terms or 0}) / 2", value=exact(causal), unit="FLOP", basis="exact", source=ATTENTION_SOURCE,
         ),
         Step(
             name="prefill_s", formula="(prefill_flops + attention_causal_flops) / (GPUs x dense peak)", unit="s", basis="bound",

@@ -193,6 +193,16 @@ def kv_bytes_per_token_step(llm: Llm, kv_format: KvFormat, cost: KvCost) -> Step
     )  # fmt: skip
 
 
+def kv_per_gpu_step(whole: KvCost, rank: KvCost, tp: int, pp: int = 1) -> Step:
+    """From bytes per token over the whole model to the share of one accelerator."""
+    stage = f", pp {pp}: the stage with most layers" if pp > 1 else ""
+    return Step(
+        name="kv_bytes_per_token_per_gpu", formula="max(1, kv_heads / tp) heads per rank; a latent cache is on every rank", unit="bytes/token",
+        substituted=f"tp {tp}{stage}: {plain(whole.bytes_per_token)} -> {plain(rank.bytes_per_token)}", value=exact(rank.bytes_per_token),
+        basis="exact", source="https://github.com/vllm-project/vllm/blob/main/vllm/config/model.py (get_num_kv_heads)",
+    )  # fmt: skip
+
+
 def sequence_step(cost: KvCost, tokens: float, value: int, name: str = "kv_bytes_per_sequence") -> Step:
     """KV bytes of one sequence from the per-token cost, the windows and the state."""
     parts = [f"{plain(cost.bytes_per_token)} x {plain(tokens)}"]
@@ -214,14 +224,11 @@ def sequence_step(cost: KvCost, tokens: float, value: int, name: str = "kv_bytes
 def _working(
     llm: Llm, kv_format: KvFormat, whole: KvCost, rank: KvCost, row: KvAtContext, tp: int, num_sequences: int, block: int
 ) -> list[Step]:
-    steps = [kv_bytes_per_token_step(llm, kv_format, whole), sequence_step(whole, row.context_tokens, row.bytes_per_sequence)]
-    steps.append(
-        Step(
-            name="kv_bytes_per_token_per_gpu", formula="max(1, kv_heads / tp) heads per rank; a latent cache is on every rank", unit="bytes/token",
-            substituted=f"tp {tp}: {plain(whole.bytes_per_token)} -> {plain(rank.bytes_per_token)}", value=exact(rank.bytes_per_token),
-            basis="exact", source="https://github.com/vllm-project/vllm/blob/main/vllm/config/model.py (get_num_kv_heads)",
-        )  # fmt: skip
-    )
+    steps = [
+        kv_bytes_per_token_step(llm, kv_format, whole),
+        sequence_step(whole, row.context_tokens, row.bytes_per_sequence),
+        kv_per_gpu_step(whole, rank, tp),
+    ]
     steps.append(
         Step(
             name="total_bytes", formula="bytes_per_sequence x num_sequences", value=row.total_bytes, unit="bytes", basis="exact",

@@ -4,8 +4,8 @@
 from app.domain.deployment import Deployment
 from app.domain.errors import PlannerError
 from app.domain.hardware import Gpu
-from app.domain.kv_answer import kv_bytes_per_token_step
-from app.domain.kv_cache import kv_cost, kv_is_known, resolve_kv_format
+from app.domain.kv_answer import kv_bytes_per_token_step, kv_per_gpu_step, sequence_step
+from app.domain.kv_cache import KvCost, kv_cost, kv_is_known, resolve_kv_format
 from app.domain.llm import Llm
 from app.domain.memory import GENERIC_RESERVE_RATIO, Fit, Limiting, Verdict, fit, longest_len_tokens, valid_tps
 from app.domain.precision import WEIGHTS, KvFormat, WeightFormat
@@ -185,35 +185,26 @@ def memory_steps(llm: Llm, gpu: Gpu, deployment: Deployment, found: Fit) -> list
         )  # fmt: skip
     )
     if found.cost is not None:
-        steps += _capacity_steps(llm, deployment, found)
+        steps += _capacity_steps(llm, deployment, found, found.cost)
     return steps
 
 
-def _capacity_steps(llm: Llm, deployment: Deployment, found: Fit) -> list[Step]:
+def _capacity_steps(llm: Llm, deployment: Deployment, found: Fit, cost: KvCost) -> list[Step]:
     kv_format = resolve_kv_format(llm, deployment.kv_cache)
-    assert found.cost is not None  # noqa: S101 - the caller checked
-    length = found.max_model_len_tokens or 1
-    per_sequence = found.longest_sequence_bytes
-    capacity = found.capacity_tokens()
-    steps = [kv_bytes_per_token_step(llm, kv_format, kv_cost(llm, kv_format))]
+    whole = kv_cost(llm, kv_format)
+    length, per_sequence, capacity = found.max_model_len_tokens or 1, found.longest_sequence_bytes, found.capacity_tokens()
+    steps = [kv_bytes_per_token_step(llm, kv_format, whole), kv_per_gpu_step(whole, cost, deployment.tp, deployment.pp)]
     if capacity is None:
         return steps
-    flat = not (found.cost.windows or found.cost.state_bytes)
-    steps.append(
+    return [
+        *steps,
+        sequence_step(cost, length, per_sequence, "kv_bytes_per_longest_sequence_per_gpu"),
         Step(
-            name="kv_bytes_per_sequence_per_gpu", formula="one sequence of max_model_len_tokens on one GPU", unit="bytes", basis="exact",
-            substituted=f"{plain(found.cost.bytes_per_token + found.cost.index_bytes_per_token)} x {length}" + ("" if flat else " + windows + state"),
-            value=per_sequence, source="https://arxiv.org/abs/2309.06180 (paged attention)",
-        )  # fmt: skip
-    )
-    steps.append(
-        Step(
-            name="kv_capacity_tokens", formula="floor(kv_cache_bytes x max_model_len_tokens / kv_bytes_per_sequence_per_gpu)",
+            name="kv_capacity_tokens", formula="floor(kv_cache_bytes x max_model_len_tokens / kv_bytes_per_longest_sequence_per_gpu)",
             substituted=f"floor({found.kv_cache_bytes} x {length} / {per_sequence})", value=capacity, unit="tokens", basis="exact",
             source="https://github.com/vllm-project/vllm/blob/main/vllm/v1/core/kv_cache_utils.py (token line = concurrency x length)",
-        )  # fmt: skip
-    )
-    return steps
+        ),
+    ]  # fmt: skip
 
 
 def _at_precision(llm: Llm, deployment: Deployment, found: Fit, weights: WeightFormat) -> MemoryAtPrecision:

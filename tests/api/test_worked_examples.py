@@ -150,7 +150,7 @@ def test_concurrency_4xh100(ask: Ask, unit: int, reading: str) -> None:
     values = {step["name"]: step["value"] for step in answer["working"]}
     agrees(values["weights_bytes_per_gpu"], exact["weights_gb_per_gpu"] * unit)
     agrees(values["kv_cache_bytes"], exact["kv_gb_per_gpu"] * unit)
-    agrees(values["kv_bytes_per_sequence_per_gpu"], exact["kv_bytes_per_token_per_gpu"])
+    agrees(values["kv_bytes_per_token_per_gpu"], exact["kv_bytes_per_token_per_gpu"])
     agrees(answer["kv_capacity_tokens"], exact[f"token_positions_{reading}"])
     agrees(answer["max_concurrency"], exact[f"max_requests_{reading}"])
     agrees(answer["safe_concurrency"], exact[f"safe_requests_{reading}"])
