@@ -11,7 +11,7 @@ from fastapi.testclient import TestClient
 from httpx2 import Response
 from sqlalchemy.orm import Session, sessionmaker
 
-from app.api.examples import PLANS
+from app.api.examples import HF_CONFIG, INLINE_MODEL, OWN_MODEL, PLANS
 from app.main import create_app
 from app.services import api_keys
 from app.settings import Settings
@@ -73,6 +73,29 @@ def test_the_request_comes_back_as_it_was_given_and_can_be_sent_again(client: Te
     assert (plan["kind"], plan["labels"], plan["notes"], plan["request"]) == ("memory", ["prod", "eu"], "a\nb", MEMORY)
     assert plan["inputs"]["deployment"]["pp"] == 1
     assert plan["answer"] == client.post("/memory", json=plan["request"]).json()
+
+
+def test_what_a_request_describes_inline_is_computed_again_from_what_is_stored(client: TestClient, subtests: pytest.Subtests) -> None:
+    gpu = {"memory_bytes": 80e9, "memory_bandwidth_bytes_per_s": 3.35e12, "peak_flops_per_s": 989e12}
+    mix = [
+        {"share_ratio": 0.25, "input_tokens": 8000, "output_tokens": 100},
+        {"share_ratio": 0.75, "input_tokens": 500, "output_tokens": 900},
+    ]
+    layers = {key: OWN_MODEL[key] for key in ("layer_groups", "hidden_size", "vocab_size")}
+    workloads: list[Json] = [
+        {"peak_rps": 3, "classes": mix},
+        {"peak_rps": 3, "input_tokens": {"mean": 900, "p95": 2000}, "output_tokens": 100},
+    ]
+    for model in ({"params": 7e9}, INLINE_MODEL, layers, {"hf_config": HF_CONFIG | {"rope_scaling": None}}):
+        for workload in workloads:
+            with subtests.test(model=str(model)[:20], workload=str(workload)[:30]):
+                request = {"model": model, "gpu": gpu, "workload": workload, "measured": {"output_tokens_per_s": 900, "concurrency": 30}}
+                created = client.post("/plans", json=body(kind="capacity", request=request))
+                assert created.status_code == 201, created.text
+                plan = created.json()
+                assert plan["answer"] == client.post("/capacity", json=request).json()
+                assert plan["answer"] == client.post("/capacity", json=plan["request"]).json()
+                assert client.post(f"/plans/{plan['id']}/recompute").json()["differences"] == []
 
 
 REFUSED: list[tuple[Json, str]] = [
