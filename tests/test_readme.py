@@ -1,0 +1,68 @@
+"""The README's calls work and give the answers that it shows."""
+
+import json
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+from httpx2 import Response
+
+README = (Path(__file__).parent.parent / "README.md").read_text()
+SHOWN = re.findall(r"```sh\n(curl [^\n]+)\n```\n\n```json\n(.*?)\n```", README, flags=re.DOTALL)
+FLOW = next(block for block in re.findall(r"```sh\n(.*?)\n```", README, flags=re.DOTALL) if "PLAN=" in block).splitlines()
+
+
+def send(client: TestClient, line: str) -> Response:
+    """Send what a curl command line would."""
+    words = shlex.split(line)
+    assert words[:2] == ["curl", "-s"]
+    method, headers, body, address = None, {}, None, ""
+    rest = iter(words[2:])
+    for word in rest:
+        if word == "-X":
+            method = next(rest)
+        elif word == "-H":
+            name, _, value = next(rest).partition(": ")
+            headers[name] = value
+        elif word == "-d":
+            body = next(rest)
+        else:
+            address = word
+    path = address.removeprefix("localhost:8000")
+    assert path.startswith("/")
+    return client.request(method or ("POST" if body else "GET"), path, headers=headers, content=body)
+
+
+def contains(whole: Any, part: Any) -> bool:
+    if isinstance(part, dict):
+        return isinstance(whole, dict) and all(key in whole and contains(whole[key], value) for key, value in part.items())
+    return bool(whole == part)
+
+
+@pytest.mark.parametrize(("call", "shown"), SHOWN, ids=[re.search(r"/\w+", call).group() for call, _ in SHOWN])  # type: ignore[union-attr]
+def test_answers_are_what_the_readme_shows(client: TestClient, call: str, shown: str) -> None:
+    answer = send(client, call)
+    assert answer.status_code == 200, answer.text
+    assert contains(answer.json(), json.loads(shown)), answer.text
+
+
+def test_every_calculation_is_shown() -> None:
+    assert [re.search(r"8000/(\w+)", call).group(1) for call, _ in SHOWN] == [  # type: ignore[union-attr]
+        "memory", "kv", "concurrency", "capacity", "cost", "diagnose",
+    ]  # fmt: skip
+
+
+def test_a_plan_is_kept_changed_compared_and_exported(client: TestClient) -> None:
+    create, assign, *later = FLOW
+    created = send(client, create)
+    assert created.status_code == 201 and assign.startswith("PLAN=")
+    answers = [send(client, line.replace("$PLAN", created.json()["id"])) for line in later]
+    assert [answer.status_code for answer in answers] == [200] * len(later), [answer.text for answer in answers]
+    changed, compared, markdown, csv, recomputed = answers
+    assert changed.json()["revision"] == 2
+    assert [item["pointer"] for item in compared.json()["inputs"]] == ["/deployment/kv_cache"]
+    assert markdown.text.startswith("# Knowledge base, launch") and csv.text.startswith("field,value,unit")
+    assert recomputed.json()["summary"]
