@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session, sessionmaker
 from starlette.concurrency import run_in_threadpool
 
 from app import __version__
-from app.api import diagnosis, errors, estimates, gpus, health, models, plans
+from app.api import diagnosis, errors, estimates, gpus, health, model_import, models, plans
 from app.api.auth import Authentication, key_lookup
 from app.api.metering import RequestMetrics
 from app.api.openapi import DocumentedApp
@@ -24,7 +24,15 @@ from app.services.catalog import CatalogHolder
 from app.settings import Settings
 
 # The calculations come first: a request is matched against the routes in this order.
-ROUTERS: tuple[APIRouter, ...] = (estimates.router, diagnosis.router, gpus.router, models.router, plans.router, health.router)
+ROUTERS: tuple[APIRouter, ...] = (
+    estimates.router,
+    diagnosis.router,
+    gpus.router,
+    model_import.router,
+    models.router,
+    plans.router,
+    health.router,
+)
 
 DESCRIPTION = """Capacity planning for LLM inference: memory, KV cache, concurrency, replicas, cost and diagnosis, each with its working.
 

@@ -125,6 +125,18 @@ EXAMPLES: dict[str, dict[str, tuple[str, Example]]] = {
     "create_gpu": {"own": ("An accelerator of your own", OWN_GPU)},
     "replace_gpu": {"own": ("The same with more memory", OWN_GPU | {"memory_bytes": 128_000_000_000})},
     "create_model": {"own": ("A model of your own by its layers", OWN_MODEL)},
+    "import_model": {
+        "stored": (
+            "A config.json with the sizes of the checkpoint, stored as an own entry",
+            {
+                "slug": "house-1b",
+                "hf_id": "example/house-1b",
+                "config": HF_CONFIG,
+                "safetensors_index": {"metadata": {"total_size": 2_471_645_608}},
+            },
+        ),
+        "read": ("Only read, nothing stored", {"slug": "house-1b", "config": HF_CONFIG, "save": False}),
+    },
     "replace_model": {"own": ("The same with a longer context", OWN_MODEL | {"max_model_len_tokens": 65_536})},
 }
 """Operation: name of the example, its summary, its body."""

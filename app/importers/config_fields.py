@@ -117,7 +117,7 @@ class ConfigFields:
         if not isinstance(value, list | tuple) or len(value) != length:
             raise self.wrong(name, f"a list of {length} strings, one per layer")
         for index, entry in enumerate(value):
-            if entry not in allowed:
+            if not isinstance(entry, str) or entry not in allowed:
                 detail = f"{name}[{index}] is {shown(entry)!r}, which is not understood."
                 expected = f"one of {', '.join(sorted(allowed))}"
                 raise UnsupportedConfig(detail, field=f"{self.at(name)}/{index}", value=shown(entry), expected=expected)

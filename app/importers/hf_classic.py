@@ -156,8 +156,9 @@ def _mpt(fields: ConfigFields) -> Architecture:
         num_kv_heads = mixer.optional_count("kv_n_heads")
         mixer.skip("alibi_bias_max", "attn_uses_sequence_id", "attn_pdrop", "attn_impl", "clip_qkv", "softmax_scale", "model_type")
     fields.skip("learned_pos_emb", "embedding_fraction", "tokenizer_name", "init_config", "use_pad_tok_in_ffn", "fc_type", "logit_scale")
-    width = fields.count("expansion_ratio", default=4, maximum=1000) * hidden
-    block = layer(attention(_heads(fields, hidden, num_kv_heads)), _ungated(width, bias=False), norms=2 * hidden)
+    # Engines differ in whether they follow another ratio.
+    fields.require("expansion_ratio", 4)
+    block = layer(attention(_heads(fields, hidden, num_kv_heads)), _ungated(4 * hidden, bias=False), norms=2 * hidden)
     return Architecture(hidden, fields.count("vocab_size"), [block] * num_layers(fields), True, hidden)
 
 

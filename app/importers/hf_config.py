@@ -127,7 +127,7 @@ def llm_from_hf_config(
             extra_weights=architecture.extra_weights,
             model_type=parts.model_type,
         )
-        return _weighed(sizes, towers, native, checkpoint, notes, index_pointer)
+        return _weighed(sizes, towers, native, checkpoint, notes, pointer, index_pointer)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
@@ -198,12 +198,19 @@ def _refuse_unread(parts: _Parts) -> None:
 
 
 def _weighed(
-    sizes: Llm, towers: TowerParams, native: Native, checkpoint: CheckpointSize | None, notes: Sequence[str], index_pointer: str
+    sizes: Llm,
+    towers: TowerParams,
+    native: Native,
+    checkpoint: CheckpointSize | None,
+    notes: Sequence[str],
+    pointer: str,
+    index_pointer: str,
 ) -> Llm:
     """The model with its parameter counts and the size of its checkpoint."""
     num_params = sizes.num_language_params() + (towers.num_params or 0)
     if num_params > _MAX_PARAMS:
-        raise InvalidInput(f"The configuration adds up to {num_params} parameters.", expected=f"at most {_MAX_PARAMS}")
+        detail = f"The configuration adds up to {num_params} parameters."
+        raise InvalidInput(detail, field=pointer, expected=f"at most {_MAX_PARAMS} parameters")
     counted = Llm.model_validate(
         dict(sizes)
         | {
