@@ -78,7 +78,9 @@ def test_a_kill_loses_no_answered_plan_and_keeps_none_half_written(data_dir: Pat
         began = time.monotonic()
         stored = all_plans(server)
         assert set(answered.values()) <= set(stored)
-        assert all(plan["revision"] == 1 and plan["answer"]["verdict"] == "serves" and plan["answer"]["working"] for plan in stored.values())
+        assert all(
+            plan["revision"] == 1 and plan["answer"]["verdict"] == "serves" and plan["answer"]["working"] for plan in stored.values()
+        )
         names = [plan["name"] for plan in stored.values()]
         assert len(names) == len(set(names))
         for number in range(NUM_CREATIONS):  # sent again with their keys, all exist exactly once

@@ -31,7 +31,11 @@ def attention_terms(llm: Llm, tokens: float) -> Iterator[tuple[int, int, float]]
         if mixer is None:
             continue
         if mixer.kind == "attention":
-            yield group.num_layers, mixer.num_heads * (mixer.key_head_dim + mixer.value_head_dim), min(tokens, mixer.window_tokens or tokens)
+            yield (
+                group.num_layers,
+                mixer.num_heads * (mixer.key_head_dim + mixer.value_head_dim),
+                min(tokens, mixer.window_tokens or tokens),
+            )
         elif mixer.kind == "latent_attention":
             yield group.num_layers, mixer.num_heads * (mixer.qk_nope_head_dim + mixer.qk_rope_head_dim + mixer.v_head_dim), tokens
         elif mixer.kind == "compressed_attention":

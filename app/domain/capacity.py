@@ -200,7 +200,9 @@ def _throughput(sizing: Sizing) -> Constraint:
         rate = sizing.measured.output_tokens_per_s
         return _constraint("throughput", need, rate, "output tokens/s", "measured", "measured output rate of one replica")
     if sizing.bounds is None:
-        return _constraint("throughput", need, None, "output tokens/s", None, "not evaluated: no measured rate, and no model with gpu for a bound")
+        return _constraint(
+            "throughput", need, None, "output tokens/s", None, "not evaluated: no measured rate, and no model with gpu for a bound"
+        )
     rate = sizing.running / sizing.bounds.tpot_s(sizing.running, sizing.context_tokens)
     note = f"bandwidth bound at {plain(sizing.running)} running requests of {plain(sizing.context_tokens)} tokens: no engine is faster"
     return _constraint("throughput", need, rate, "output tokens/s", "bound", note)
@@ -212,7 +214,9 @@ def _prefill(sizing: Sizing) -> Constraint:
         rate = sizing.measured.input_tokens_per_s
         return _constraint("prefill", need, rate, "input tokens/s", "measured", "measured input rate of one replica")
     if sizing.bounds is None:
-        return _constraint("prefill", need, None, "input tokens/s", None, "not evaluated: no measured rate, and no model with gpu for a bound")
+        return _constraint(
+            "prefill", need, None, "input tokens/s", None, "not evaluated: no measured rate, and no model with gpu for a bound"
+        )
     rate = sizing.demand.mean_input_tokens / sizing.bounds.prefill_s(sizing.demand.mean_input_tokens)
     return _constraint("prefill", need, rate, "input tokens/s", "bound", "arithmetic bound at 100 % of the dense peak: no engine is faster")
 
@@ -220,13 +224,19 @@ def _prefill(sizing: Sizing) -> Constraint:
 def _concurrent(sizing: Sizing) -> list[Constraint]:
     measured, holds, concurrency = sizing.measured, sizing.holds, sizing.concurrency
     if measured and measured.concurrency is not None:
-        running = _constraint("concurrency", concurrency, measured.concurrency, "requests", "measured", "measured concurrency of one replica")
+        running = _constraint(
+            "concurrency", concurrency, measured.concurrency, "requests", "measured", "measured concurrency of one replica"
+        )
     elif sizing.max_num_seqs is not None:
         running = _constraint("concurrency", concurrency, sizing.max_num_seqs, "requests", "exact", "max_num_seqs of one replica")
     else:
-        running = _constraint("concurrency", concurrency, None, "requests", None, "not evaluated: neither a measured concurrency nor max_num_seqs")
+        running = _constraint(
+            "concurrency", concurrency, None, "requests", None, "not evaluated: neither a measured concurrency nor max_num_seqs"
+        )
     if measured and measured.kv_concurrency is not None:
-        held = _constraint("kv_cache", concurrency, measured.kv_concurrency, "requests", "measured", "requests that one replica's KV cache holds")
+        held = _constraint(
+            "kv_cache", concurrency, measured.kv_concurrency, "requests", "measured", "requests that one replica's KV cache holds"
+        )
     elif holds is None:
         held = _constraint("kv_cache", concurrency, None, "requests", None, "not evaluated: the model's layers or the gpu are not given")
     elif not holds.safe_concurrency:
@@ -246,9 +256,13 @@ def _slo(sizing: Sizing) -> Constraint:
         return _constraint("slo", concurrency, 0, unit, "bound", f"cannot be held by any number of these replicas: {', '.join(broken)}")
     tpot = min((limit for limit in (slo.tpot_p95_s, slo.tpot_p99_s) if limit is not None), default=None)
     if sizing.bounds is None or tpot is None:
-        return _constraint("slo", concurrency, None, unit, None, "no limit on the number of requests: needs a TPOT objective, a model and a gpu")
+        return _constraint(
+            "slo", concurrency, None, unit, None, "no limit on the number of requests: needs a TPOT objective, a model and a gpu"
+        )
     most = sizing.bounds.largest_batch(tpot, sizing.context_tokens, LARGEST_BATCH)
-    return _constraint("slo", concurrency, most, unit, "bound", f"most requests whose TPOT stays within {plain(tpot)} s even at the bandwidth bound")
+    return _constraint(
+        "slo", concurrency, most, unit, "bound", f"most requests whose TPOT stays within {plain(tpot)} s even at the bandwidth bound"
+    )
 
 
 def _objectives(sizing: Sizing, slo: Slo) -> list[tuple[str, float, float]]:

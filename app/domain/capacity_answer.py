@@ -2,8 +2,27 @@
 
 from collections.abc import Sequence
 
-from app.domain.bounds import ATTENTION_SOURCE, BANDWIDTH_SOURCE, PREFILL_SOURCE, SpeedBounds, attention_flops, attention_terms, linear_flops, weights_read_ratio
-from app.domain.capacity import Constraint, ConstraintName, Known, Latency, PerReplica, Sizing, constraints_of, nodes_for, replicas_with_redundancy
+from app.domain.bounds import (
+    ATTENTION_SOURCE,
+    BANDWIDTH_SOURCE,
+    PREFILL_SOURCE,
+    SpeedBounds,
+    attention_flops,
+    attention_terms,
+    linear_flops,
+    weights_read_ratio,
+)
+from app.domain.capacity import (
+    Constraint,
+    ConstraintName,
+    Known,
+    Latency,
+    PerReplica,
+    Sizing,
+    constraints_of,
+    nodes_for,
+    replicas_with_redundancy,
+)
 from app.domain.concurrency import concurrency_steps
 from app.domain.cost import HOURS_PER_MONTH, usd_per_million
 from app.domain.demand import LITTLE_SOURCE, Demand, demand_steps
@@ -153,8 +172,13 @@ def answer_capacity(
             *(_bound_steps(llm, sizing, sizing.bounds) if llm and sizing.bounds else []),
             *_replica_steps(sizing, constraints, binding, replicas, redundancy_ratio, spare_replicas),
             Step(
-                name="gpus", formula="replicas x tp x pp x dp", substituted=f"{replicas} x {deployment.tp} x {deployment.pp} x {deployment.dp}",
-                value=gpus, unit="GPUs", basis="exact", source="definition of a replica",
+                name="gpus",
+                formula="replicas x tp x pp x dp",
+                substituted=f"{replicas} x {deployment.tp} x {deployment.pp} x {deployment.dp}",
+                value=gpus,
+                unit="GPUs",
+                basis="exact",
+                source="definition of a replica",
             ),
         ],
         assumptions=assumptions,
@@ -213,7 +237,9 @@ def _bound_steps(llm: Llm, sizing: Sizing, bounds: SpeedBounds) -> list[Step]:
     prompt, running, context = sizing.demand.mean_input_tokens, sizing.running, sizing.context_tokens
     gpus, found = bounds.deployment.num_gpus, bounds.found
     causal = attention_flops(llm, prompt) / 2
-    terms = " + ".join(f"{layers} x 2 x {width} x {plain(prompt)} x {plain(reach)}" for layers, width, reach in attention_terms(llm, prompt))
+    terms = " + ".join(
+        f"{layers} x 2 x {width} x {plain(prompt)} x {plain(reach)}" for layers, width, reach in attention_terms(llm, prompt)
+    )
     sequence = found.cost.sequence_bytes(context) if found.cost else 0
     step_s = bounds.decode_step_s(running, context)
     return [
@@ -242,12 +268,19 @@ def _bound_steps(llm: Llm, sizing: Sizing, bounds: SpeedBounds) -> list[Step]:
 
 
 def _replica_steps(
-    sizing: Sizing, constraints: Sequence[Constraint], binding: Constraint | None, replicas: int, redundancy_ratio: float, spare_replicas: int
+    sizing: Sizing,
+    constraints: Sequence[Constraint],
+    binding: Constraint | None,
+    replicas: int,
+    redundancy_ratio: float,
+    spare_replicas: int,
 ) -> list[Step]:
     steps = []
     if sizing.time_in_system_s is not None and sizing.concurrency is not None:
         steps = [
-            _known("time_in_system_s", "queue + TTFT + output tokens x TPOT", sizing.time_in_system_s, "s", "definition of end-to-end latency"),
+            _known(
+                "time_in_system_s", "queue + TTFT + output tokens x TPOT", sizing.time_in_system_s, "s", "definition of end-to-end latency"
+            ),
             _known("concurrency", "request_rps x time_in_system_s", sizing.concurrency, "requests", LITTLE_SOURCE),
         ]
     steps += [
@@ -261,9 +294,13 @@ def _replica_steps(
     whole = [str(item.replicas) for item in constraints if item.replicas is not None]
     steps.append(
         Step(
-            name="replicas", formula="ceil(max of the constraints, each rounded up, x redundancy_ratio) + spare_replicas", unit="replicas",
-            substituted=f"ceil(max({', '.join(whole) or '1'}) x {plain(redundancy_ratio)}) + {spare_replicas}", value=replicas,
-            basis=binding.basis or "assumed" if binding else "assumed", source="the binding constraint decides how sure this is",
+            name="replicas",
+            formula="ceil(max of the constraints, each rounded up, x redundancy_ratio) + spare_replicas",
+            unit="replicas",
+            substituted=f"ceil(max({', '.join(whole) or '1'}) x {plain(redundancy_ratio)}) + {spare_replicas}",
+            value=replicas,
+            basis=binding.basis or "assumed" if binding else "assumed",
+            source="the binding constraint decides how sure this is",
         )  # fmt: skip
     )
     return steps
@@ -348,7 +385,12 @@ def _traffic_notes(workload: Workload, sizing: Sizing, deployment: Deployment, s
                 )
             )
     if output >= 200 and prompt >= 4 * output:
-        notes.append(Note(code="decode_not_negligible", message=f"{plain(output)} output tokens still hold a decode slot for most of a request's time."))
+        notes.append(
+            Note(
+                code="decode_not_negligible",
+                message=f"{plain(output)} output tokens still hold a decode slot for most of a request's time.",
+            )
+        )
     if demand.p95_input_tokens is not None and demand.p95_input_tokens >= 2 * prompt:
         notes.append(
             Note(
@@ -357,7 +399,11 @@ def _traffic_notes(workload: Workload, sizing: Sizing, deployment: Deployment, s
             )
         )
     if demand.p95_input_tokens is None and slo is not None:
-        notes.append(Note(code="no_percentiles", message="Objectives are percentiles but the lengths are means only: the tail is not judged."))
+        notes.append(
+            Note(code="no_percentiles", message="Objectives are percentiles but the lengths are means only: the tail is not judged.")
+        )
     if deployment.speculative is not None and prompt >= 4 * output:
-        notes.append(Note(code="speculation_helps_decode_only", message="Speculative decoding does not shorten prefill, the heavy part here."))
+        notes.append(
+            Note(code="speculation_helps_decode_only", message="Speculative decoding does not shorten prefill, the heavy part here.")
+        )
     return notes

@@ -172,6 +172,9 @@ def _warnings(found: Fit, mean_tokens: float) -> list[Note]:
     longest = found.max_model_len_tokens
     if longest is not None and mean_tokens > longest:
         warnings.append(
-            Note(code="beyond_max_model_len", message=f"Requests of {plain(mean_tokens)} tokens are longer than max_model_len_tokens {longest}.")
+            Note(
+                code="beyond_max_model_len",
+                message=f"Requests of {plain(mean_tokens)} tokens are longer than max_model_len_tokens {longest}.",
+            )
         )
     return warnings

@@ -12,7 +12,7 @@ HELD_STEP = 0.2
 RULED_OUT_STEP = 0.3
 """Log-odds that each objection adds which was measured and does not hold."""
 UNMEASURED_STEP = -0.3
-"""Log-odds that it takes when an objection, or a more precise cause, could not be examined for lack of a metric."""
+"""Log-odds that each objection takes which could not be measured; the same once for rival causes that could not be examined."""
 CONTRADICTED_STEP = -1.5
 """Log-odds that each objection takes which holds; it turns even odds into 18 %."""
 WEAK_STEP = -0.7
@@ -36,7 +36,7 @@ class Weighing:
     num_ruled_out: int
     """Objections that were measured and do not hold."""
     num_unmeasured: int
-    """Objections and rival causes that could not be examined."""
+    """Objections that could not be examined, and one more where rival causes could not."""
     num_contradicted: int
     """Objections that hold."""
     by_default: bool

@@ -91,8 +91,13 @@ def demand_steps(workload: Workload, demand: Demand) -> list[Step]:
     if workload.burst_ratio != 1:
         steps.append(
             Step(
-                name="request_rps", formula="peak_rps x burst_ratio", substituted=f"{plain(workload.peak_rps)} x {plain(workload.burst_ratio)}",
-                value=demand.request_rps, unit="requests/s", basis="exact", source=RATE_SOURCE,
+                name="request_rps",
+                formula="peak_rps x burst_ratio",
+                substituted=f"{plain(workload.peak_rps)} x {plain(workload.burst_ratio)}",
+                value=demand.request_rps,
+                unit="requests/s",
+                basis="exact",
+                source=RATE_SOURCE,
             )  # fmt: skip
         )
     for which, rate in (("input", demand.input_tokens_per_s), ("output", demand.output_tokens_per_s)):
@@ -101,23 +106,36 @@ def demand_steps(workload: Workload, demand: Demand) -> list[Step]:
             terms = " + ".join(f"{plain(item.share_ratio)} x {plain(getattr(item, which + '_tokens'))}" for item in workload.classes)
             steps.append(
                 Step(
-                    name=f"mean_{which}_tokens", formula="sum over classes of share_ratio x tokens", substituted=terms, value=exact(mean),
-                    unit="tokens", basis="exact", source=RATE_SOURCE,
+                    name=f"mean_{which}_tokens",
+                    formula="sum over classes of share_ratio x tokens",
+                    substituted=terms,
+                    value=exact(mean),
+                    unit="tokens",
+                    basis="exact",
+                    source=RATE_SOURCE,
                 )  # fmt: skip
             )
         steps.append(
             Step(
-                name=f"{which}_tokens_per_s", formula=f"request_rps x mean {which} tokens" + (" x token_growth_ratio" if growth != 1 else ""),
-                substituted=f"{rps} x {plain(mean)}" + (f" x {plain(growth)}" if growth != 1 else ""), value=rate, unit="tokens/s",
-                basis="exact", source=RATE_SOURCE,
+                name=f"{which}_tokens_per_s",
+                formula=f"request_rps x mean {which} tokens" + (" x token_growth_ratio" if growth != 1 else ""),
+                substituted=f"{rps} x {plain(mean)}" + (f" x {plain(growth)}" if growth != 1 else ""),
+                value=rate,
+                unit="tokens/s",
+                basis="exact",
+                source=RATE_SOURCE,
             )  # fmt: skip
         )
     if demand.saved_input_tokens_per_s:
         steps.append(
             Step(
-                name="saved_input_tokens_per_s", formula="shared_input_tokens_per_s x prefix_hit_ratio",
+                name="saved_input_tokens_per_s",
+                formula="shared_input_tokens_per_s x prefix_hit_ratio",
                 substituted=f"{plain(demand.shared_input_tokens_per_s)} x {plain(workload.prefix_hit_ratio)}",
-                value=demand.saved_input_tokens_per_s, unit="tokens/s", basis="exact", source=RATE_SOURCE,
+                value=demand.saved_input_tokens_per_s,
+                unit="tokens/s",
+                basis="exact",
+                source=RATE_SOURCE,
             )  # fmt: skip
         )
     return steps

@@ -166,8 +166,9 @@ def _finding(outcome: _Outcome) -> tuple[Finding, Step]:
         num_held=len(evidence),
         num_weak=sum(line.weak for line in evidence),
         num_ruled_out=sum(verdict.held is False for _, verdict in objections),
-        # A narrower cause that could not be examined is a rival only of another narrower cause, not of the coarse one that includes both.
-        num_unmeasured=len(unmeasured) + (len(outcome.unexamined) if outcome.narrowed else 0),
+        # Causes that come first and could not be examined are rivals of a narrower cause, not of the coarse one that includes them all;
+        # they exclude each other, so that together they count as one.
+        num_unmeasured=len(unmeasured) + bool(outcome.narrowed and outcome.unexamined),
         num_contradicted=sum(verdict.held is True for _, verdict in objections),
         by_default=any(line.threshold_from == "default" for line in evidence),
     )

@@ -216,9 +216,7 @@ def sequence_step(cost: KvCost, tokens: float, value: int, name: str = "kv_bytes
     if cost.state_bytes:
         parts.append(plain(cost.state_bytes))
         formula += " + state"
-    return Step(
-        name=name, formula=formula, substituted=" + ".join(parts), value=value, unit="bytes", basis="exact", source=FORMULA_SOURCE
-    )
+    return Step(name=name, formula=formula, substituted=" + ".join(parts), value=value, unit="bytes", basis="exact", source=FORMULA_SOURCE)
 
 
 def _working(
@@ -231,14 +229,24 @@ def _working(
     ]
     steps.append(
         Step(
-            name="total_bytes", formula="bytes_per_sequence x num_sequences", value=row.total_bytes, unit="bytes", basis="exact",
-            substituted=f"{row.bytes_per_sequence} x {num_sequences}", source=FORMULA_SOURCE,
+            name="total_bytes",
+            formula="bytes_per_sequence x num_sequences",
+            value=row.total_bytes,
+            unit="bytes",
+            basis="exact",
+            substituted=f"{row.bytes_per_sequence} x {num_sequences}",
+            source=FORMULA_SOURCE,
         )  # fmt: skip
     )
     steps.append(
         Step(
-            name="num_blocks", formula="ceil(context_tokens / block_size_tokens)", substituted=f"ceil({row.context_tokens} / {block})",
-            value=row.num_blocks, unit="blocks", basis="exact", source="https://arxiv.org/abs/2309.06180 (paged attention)",
+            name="num_blocks",
+            formula="ceil(context_tokens / block_size_tokens)",
+            substituted=f"ceil({row.context_tokens} / {block})",
+            value=row.num_blocks,
+            unit="blocks",
+            basis="exact",
+            source="https://arxiv.org/abs/2309.06180 (paged attention)",
         )  # fmt: skip
     )
     return steps
@@ -258,6 +266,9 @@ def _warnings(llm: Llm, longest: int, tp: int) -> list[Note]:
     fewest = min((g.mixer.num_kv_heads for g in llm.layer_groups or () if g.mixer and g.mixer.kind == "attention"), default=tp)
     if tp > fewest:
         warnings.append(
-            Note(code="kv_heads_replicated", message=f"tp {tp} is above {fewest} KV heads: heads are replicated and the total over all GPUs grows.")
+            Note(
+                code="kv_heads_replicated",
+                message=f"tp {tp} is above {fewest} KV heads: heads are replicated and the total over all GPUs grows.",
+            )
         )
     return warnings

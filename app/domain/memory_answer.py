@@ -1,6 +1,5 @@
 """The answer of `/memory`: the verdict, what takes the memory, and what would fit instead, with its working."""
 
-
 from app.domain.deployment import Deployment
 from app.domain.errors import PlannerError
 from app.domain.hardware import Gpu
@@ -161,8 +160,13 @@ def memory_steps(llm: Llm, gpu: Gpu, deployment: Deployment, found: Fit) -> list
     fraction = deployment.memory_fraction_ratio
     steps.append(
         Step(
-            name="budget_bytes", formula="memory_bytes x memory_fraction_ratio", substituted=f"{found.memory_bytes} x {plain(fraction or 1)}",
-            value=found.budget_bytes, unit="bytes", basis="datasheet" if gpu.memory_basis else "exact", source=f"{gpu.slug}: {basis_source}",
+            name="budget_bytes",
+            formula="memory_bytes x memory_fraction_ratio",
+            substituted=f"{found.memory_bytes} x {plain(fraction or 1)}",
+            value=found.budget_bytes,
+            unit="bytes",
+            basis="datasheet" if gpu.memory_basis else "exact",
+            source=f"{gpu.slug}: {basis_source}",
         )  # fmt: skip
     )
     if deployment.reserve_bytes_per_gpu is not None:
@@ -173,15 +177,24 @@ def memory_steps(llm: Llm, gpu: Gpu, deployment: Deployment, found: Fit) -> list
         reserve = ("memory_bytes x reserve ratio", f"{found.memory_bytes} x {GENERIC_RESERVE_RATIO}", RESERVE_SOURCE)
     steps.append(
         Step(
-            name="reserve_bytes", formula=reserve[0], substituted=reserve[1], value=found.reserve_bytes, unit="bytes",
-            basis="exact" if reserve[2] == "request" else "assumed", source=reserve[2],
+            name="reserve_bytes",
+            formula=reserve[0],
+            substituted=reserve[1],
+            value=found.reserve_bytes,
+            unit="bytes",
+            basis="exact" if reserve[2] == "request" else "assumed",
+            source=reserve[2],
         )  # fmt: skip
     )
     steps.append(
         Step(
-            name="kv_cache_bytes", formula="max(0, budget_bytes - weights_bytes_per_gpu - reserve_bytes)",
+            name="kv_cache_bytes",
+            formula="max(0, budget_bytes - weights_bytes_per_gpu - reserve_bytes)",
             substituted=f"max(0, {found.budget_bytes} - {found.weights_bytes_per_gpu} - {found.reserve_bytes})",
-            value=found.kv_cache_bytes, unit="bytes", basis="exact", source="sum of the terms above",
+            value=found.kv_cache_bytes,
+            unit="bytes",
+            basis="exact",
+            source="sum of the terms above",
         )  # fmt: skip
     )
     if found.cost is not None:
@@ -246,7 +259,9 @@ def _what_would_fit(llm: Llm, gpu: Gpu, deployment: Deployment, found: Fit) -> l
             continue
         smaller = changed.weights is None or changed.weights == deployment.weights or after.weights.num_bytes < found.weights.num_bytes
         if after.verdict == "serves" and smaller:
-            changes.append(FittingChange(change=change, deployment=changed, verdict=after.verdict, kv_capacity_tokens=after.capacity_tokens()))
+            changes.append(
+                FittingChange(change=change, deployment=changed, verdict=after.verdict, kv_capacity_tokens=after.capacity_tokens())
+            )
         if changes and change.startswith("tp"):
             break
     return changes
@@ -277,7 +292,9 @@ def _warnings(llm: Llm, deployment: Deployment, found: Fit) -> list[Note]:
             )
         )
     if found.cost is None:
-        warnings.append(Note(code="kv_cache_unknown", message=f"The layers of {llm.slug} are not given: the KV cache could not be checked."))
+        warnings.append(
+            Note(code="kv_cache_unknown", message=f"The layers of {llm.slug} are not given: the KV cache could not be checked.")
+        )
     if deployment.reserve_bytes_per_gpu == 0 and deployment.memory_fraction_ratio in (None, 1):
         warnings.append(
             Note(code="no_reserve", message="No memory is reserved for activations, graphs and buffers: a real engine runs out of memory.")

@@ -45,7 +45,11 @@ def kv(catalog: Catalog, request: KvRequest) -> KvAnswer:
     """How large the KV cache is; raises PlannerError for unknown names and models whose layers are not known."""
     llm = resolve_model(catalog, request.model)
     check_layout(llm, Deployment(tp=request.tp), field="/tp")
-    notes = [_default(name, getattr(request, name)) for name in ("tp", "num_sequences", "block_size_tokens") if name not in request.model_fields_set]
+    notes = [
+        _default(name, getattr(request, name))
+        for name in ("tp", "num_sequences", "block_size_tokens")
+        if name not in request.model_fields_set
+    ]
     if request.kv_cache == "auto":
         notes.append(_kv_auto(llm))
     return answer_kv(
@@ -75,7 +79,10 @@ def concurrency(catalog: Catalog, request: ConcurrencyRequest) -> ConcurrencyAns
         given = demand.p95_input_tokens, demand.p95_output_tokens
         p95 = None if given[0] is None or given[1] is None else given[0] + given[1]
         notes.append(
-            Note(code="whole_sequences", message="A request counts with its whole prompt and output; P95 is the sum of both P95s, an upper bound.")
+            Note(
+                code="whole_sequences",
+                message="A request counts with its whole prompt and output; P95 is the sum of both P95s, an upper bound.",
+            )
         )
     return answer_concurrency(
         llm,
@@ -95,7 +102,9 @@ def capacity(catalog: Catalog, request: CapacityRequest) -> CapacityAnswer:
     llm = None if request.model is None else resolve_model(catalog, request.model)
     gpu = None if request.gpu is None else resolve_gpu(catalog, request.gpu)
     notes = _defaults(llm, gpu, deployment)
-    notes += [_default(name, getattr(request, name)) for name in ("redundancy_ratio", "safety_ratio") if name not in request.model_fields_set]
+    notes += [
+        _default(name, getattr(request, name)) for name in ("redundancy_ratio", "safety_ratio") if name not in request.model_fields_set
+    ]
     demand = demand_of(workload)
     found: Fit | None = None
     holds = None
@@ -114,7 +123,9 @@ def capacity(catalog: Catalog, request: CapacityRequest) -> CapacityAnswer:
             )
         )
     if workload.prefix_hit_ratio and workload.shared_prefix_tokens is None:
-        notes.append(Note(code="prefix_is_whole_prompt", message="No shared_prefix_tokens: the hit ratio is applied to the whole mean prompt."))
+        notes.append(
+            Note(code="prefix_is_whole_prompt", message="No shared_prefix_tokens: the hit ratio is applied to the whole mean prompt.")
+        )
     price, price_source = _gpu_price(catalog, request, gpu, notes)
     return answer_capacity(
         llm,
@@ -151,7 +162,9 @@ def cost(catalog: Catalog, request: CostRequest) -> CostAnswer:
             rate = (request.workload.mean_rps or request.workload.peak_rps) / request.replicas
             throughput = Throughput(request_rps=rate)
             which = "mean_rps" if request.workload.mean_rps is not None else "peak_rps"
-            notes.append(Note(code="rate_from_workload", message=f"No throughput is given: the {which} of the workload is spread over the replicas."))
+            notes.append(
+                Note(code="rate_from_workload", message=f"No throughput is given: the {which} of the workload is spread over the replicas.")
+            )
     return answer_cost(
         replica_usd_per_hour=hourly,
         replicas=request.replicas,
@@ -174,7 +187,9 @@ def _default(name: str, value: object) -> Note:
 def _kv_auto(llm: Llm) -> Note:
     if llm.stated_kv_cache is not None:
         return Note(code="kv_cache_auto", message=f"kv_cache auto: {llm.stated_kv_cache.precision}, as the vendor states the cache.")
-    return Note(code="kv_cache_auto", message="kv_cache auto: 16 bits per element, what engines use unless the checkpoint names a KV scheme.")
+    return Note(
+        code="kv_cache_auto", message="kv_cache auto: 16 bits per element, what engines use unless the checkpoint names a KV scheme."
+    )
 
 
 def _defaults(llm: Llm | None, gpu: Gpu | None, deployment: Deployment) -> list[Note]:
@@ -258,7 +273,10 @@ def _replica_price(catalog: Catalog, request: CostRequest, notes: list[Note]) ->
         found = _catalog_price(catalog, gpu.slug, notes)
         if found is None:
             raise MissingFigure(
-                f"the catalog has no price for {gpu.slug}", field="/gpu", value=gpu.slug, expected="usd_per_gpu_hour, or replica_usd_per_hour"
+                f"the catalog has no price for {gpu.slug}",
+                field="/gpu",
+                value=gpu.slug,
+                expected="usd_per_gpu_hour, or replica_usd_per_hour",
             )
         price, source = found
     hourly = tidy(price * request.gpus)

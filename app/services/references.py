@@ -85,4 +85,6 @@ def _from_architecture(architecture: ModelArchitecture) -> Llm:
         return Llm.model_validate({**dict(shape), "num_params": total, "num_active_params": active})
     except ValidationError as error:
         first = error.errors()[0]
-        raise InvalidInput(f"the model is not consistent: {first['msg']}", field="/model", expected="params >= active_params, at most 1e16") from error
+        raise InvalidInput(
+            f"the model is not consistent: {first['msg']}", field="/model", expected="params >= active_params, at most 1e16"
+        ) from error

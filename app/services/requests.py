@@ -241,7 +241,9 @@ class CostRequest(Given):
             if self.gpus is not None or self.usd_per_gpu_hour is not None or self.gpu is not None:
                 raise ValueError("give either replica_usd_per_hour, or gpus with usd_per_gpu_hour or gpu")
         elif self.gpus is None or (self.usd_per_gpu_hour is None and self.gpu is None):
-            raise ValueError("a price is needed: replica_usd_per_hour, or gpus with usd_per_gpu_hour or a gpu that has a price in the catalog")
+            raise ValueError(
+                "a price is needed: replica_usd_per_hour, or gpus with usd_per_gpu_hour or a gpu that has a price in the catalog"
+            )
         return self
 
     @property
@@ -250,5 +252,3 @@ class CostRequest(Given):
         return Throughput(
             output_tokens_per_s=self.output_tokens_per_s, input_tokens_per_s=self.input_tokens_per_s, request_rps=self.request_rps
         )
-
-

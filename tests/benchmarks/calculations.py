@@ -36,7 +36,11 @@ BODIES: dict[str, dict[str, Any]] = {
         "workload": {"peak_rps": 100, "input_tokens": {"mean": 4000, "p95": 12000}, "output_tokens": 500},
         "slo": {"ttft_p95_s": 2, "tpot_p95_s": 0.04},
     },
-    "cost": {"replica_usd_per_hour": 20, "output_tokens_per_s": 8000, "workload": {"peak_rps": 10, "input_tokens": 1200, "output_tokens": 300}},
+    "cost": {
+        "replica_usd_per_hour": 20,
+        "output_tokens_per_s": 8000,
+        "workload": {"peak_rps": 10, "input_tokens": 1200, "output_tokens": 300},
+    },
 }
 GOAL_RATIOS = {"kv": 1.5, "memory": 1.5, "concurrency": 1.5, "capacity": 2.0, "cost": 2.0}
 ROUNDS, REQUESTS_PER_ROUND, WARM_UP = 7, 400, 100
@@ -145,6 +149,8 @@ def table(figures: dict[str, Figure]) -> str:
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["serve-bare"]:
-        uvicorn.run(bare_service(), host="127.0.0.1", port=int(sys.argv[2]), http="httptools", loop="asyncio", log_level="error", access_log=False)
+        uvicorn.run(
+            bare_service(), host="127.0.0.1", port=int(sys.argv[2]), http="httptools", loop="asyncio", log_level="error", access_log=False
+        )
     else:
         print(table(measure()))

@@ -33,7 +33,9 @@ def bounds(deployment: Deployment = DEPLOYMENT) -> SpeedBounds:
     return speed_bounds(llm, CARD, deployment, fit(llm, CARD, deployment))
 
 
-def sizing(load: Workload, *, measured: Measured | None = None, slo: Slo | None = None, modelled: bool = True, seqs: int | None = None) -> Sizing:
+def sizing(
+    load: Workload, *, measured: Measured | None = None, slo: Slo | None = None, modelled: bool = True, seqs: int | None = None
+) -> Sizing:
     found = fit(dense(), CARD, DEPLOYMENT)
     demand = demand_of(load)
     holds: ConcurrencyAtLength | None = at_length(found, DEPLOYMENT, demand.mean_input_tokens + demand.mean_output_tokens, 0.7)
@@ -107,7 +109,13 @@ def test_the_largest_batch_just_holds_the_objective() -> None:
 def test_measured_figures_replace_bounds() -> None:
     measured = Measured(output_tokens_per_s=10_000, input_tokens_per_s=50_000, concurrency=75, kv_concurrency=60, e2e_s=0.9)
     found = by_name(constraints_of(sizing(workload(200, 1000, 150), measured=measured)))
-    assert {name: item.replicas for name, item in found.items()} == {"throughput": 3, "prefill": 4, "concurrency": 3, "kv_cache": 3, "slo": None}
+    assert {name: item.replicas for name, item in found.items()} == {
+        "throughput": 3,
+        "prefill": 4,
+        "concurrency": 3,
+        "kv_cache": 3,
+        "slo": None,
+    }
     assert {found[name].basis for name in ("throughput", "prefill", "concurrency", "kv_cache")} == {"measured"}
 
 
@@ -152,7 +160,8 @@ def test_max_num_seqs_limits_concurrency() -> None:
 
 
 @pytest.mark.parametrize(
-    ("replicas", "per_replica", "per_node", "nodes", "on_one", "spanning"), [(5, 4, 8, 3, 2, 1), (3, 8, 8, 3, 1, 1), (2, 16, 8, 4, 0, 2), (1, 3, 8, 1, 2, 1)]
+    ("replicas", "per_replica", "per_node", "nodes", "on_one", "spanning"),
+    [(5, 4, 8, 3, 2, 1), (3, 8, 8, 3, 1, 1), (2, 16, 8, 4, 0, 2), (1, 3, 8, 1, 2, 1)],
 )
 def test_nodes(replicas: int, per_replica: int, per_node: int, nodes: int, on_one: int, spanning: int) -> None:
     found = nodes_for(replicas, per_replica, per_node)

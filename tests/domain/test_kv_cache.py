@@ -59,7 +59,11 @@ def test_precision_of_the_cache() -> None:
     assert resolve_kv_format(dense(), "auto") == "bf16"
     assert resolve_kv_format(BUNDLED.models["llama-2-7b"], "auto") == "fp16"
     assert resolve_kv_format(dense(), "fp8") == "fp8"
-    assert {name: kv_cost(dense(), name).bytes_per_token for name in ("fp8", "fp4", "q8_0")} == {"fp8": 163840, "fp4": 92160, "q8_0": 174080}
+    assert {name: kv_cost(dense(), name).bytes_per_token for name in ("fp8", "fp4", "q8_0")} == {
+        "fp8": 163840,
+        "fp4": 92160,
+        "q8_0": 174080,
+    }
 
 
 def test_stated_caches_answer_only_for_what_is_stated() -> None:

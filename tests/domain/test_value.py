@@ -18,7 +18,13 @@ class Sent(Given):
 
 @pytest.mark.parametrize(
     ("field", "value", "place"),
-    [("num", True, ("num",)), ("num", "4", ("num",)), ("ratio", False, ("ratio",)), ("ratio", "0.5", ("ratio",)), ("several", [1, True], ("several", 1))],
+    [
+        ("num", True, ("num",)),
+        ("num", "4", ("num",)),
+        ("ratio", False, ("ratio",)),
+        ("ratio", "0.5", ("ratio",)),
+        ("several", [1, True], ("several", 1)),
+    ],
 )
 def test_neither_booleans_nor_texts_pass_for_numbers(field: str, value: Any, place: tuple[str | int, ...]) -> None:
     with pytest.raises(ValidationError) as refused:
