@@ -58,11 +58,13 @@ def test_every_calculation_is_shown() -> None:
 def test_a_plan_is_kept_changed_compared_and_exported(client: TestClient) -> None:
     create, assign, *later = FLOW
     created = send(client, create)
-    assert created.status_code == 201 and assign.startswith("PLAN=")
+    assert created.status_code == 201
+    assert assign.startswith("PLAN=")
     answers = [send(client, line.replace("$PLAN", created.json()["id"])) for line in later]
     assert [answer.status_code for answer in answers] == [200] * len(later), [answer.text for answer in answers]
     changed, compared, markdown, csv, recomputed = answers
     assert changed.json()["revision"] == 2
     assert [item["pointer"] for item in compared.json()["inputs"]] == ["/deployment/kv_cache"]
-    assert markdown.text.startswith("# Knowledge base, launch") and csv.text.startswith("field,value,unit")
+    assert markdown.text.startswith("# Knowledge base, launch")
+    assert csv.text.startswith("field,value,unit")
     assert recomputed.json()["summary"]

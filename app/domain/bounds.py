@@ -25,7 +25,7 @@ def linear_flops(llm: Llm, tokens: float) -> float:
 
 
 def attention_terms(llm: Llm, tokens: float) -> Iterator[tuple[int, int, float]]:
-    """(layers, width, reach) of every group that attends: width = heads x (key_dim + value_dim), reach = tokens that each token sees at most."""
+    """(layers, width, reach) of each group that attends: heads x (key_dim + value_dim), and the tokens that a token sees at most."""
     for group in llm.layer_groups or ():
         mixer = group.mixer
         if mixer is None:

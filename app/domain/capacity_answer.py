@@ -1,43 +1,25 @@
 """The answer of `/capacity`: demand, what one replica gives, the constraints, and the fleet, with the working."""
 
-from collections.abc import Sequence
-
 from app.domain.bounds import (
-    ATTENTION_SOURCE,
-    BANDWIDTH_SOURCE,
-    PREFILL_SOURCE,
-    SpeedBounds,
     attention_flops,
-    attention_terms,
     linear_flops,
-    weights_read_ratio,
 )
-from app.domain.capacity import (
-    Constraint,
-    ConstraintName,
-    Known,
-    Latency,
-    PerReplica,
-    Sizing,
-    constraints_of,
-    nodes_for,
-    replicas_with_redundancy,
-)
+from app.domain.capacity import Constraint, ConstraintName, PerReplica, constraints_of, nodes_for, replicas_with_redundancy
+from app.domain.capacity_notes import capacity_warnings
+from app.domain.capacity_working import bound_steps, replica_steps
 from app.domain.concurrency import concurrency_steps
 from app.domain.cost import HOURS_PER_MONTH, usd_per_million
-from app.domain.demand import LITTLE_SOURCE, Demand, demand_steps
+from app.domain.demand import Demand, demand_steps
 from app.domain.deployment import Deployment
 from app.domain.hardware import Gpu
 from app.domain.llm import Llm
 from app.domain.memory import Fit
-from app.domain.memory_answer import memory_steps
-from app.domain.provenance import Answer, Note, Step, Versions
+from app.domain.memory_working import memory_steps
+from app.domain.provenance import Answer, Note, Versions, step
+from app.domain.sizing import Latency, Sizing
 from app.domain.units import exact, plain, seconds, tidy
 from app.domain.value import Value
 from app.domain.workload import Slo, Workload
-
-WARN_UTILIZATION_RATIO = 0.9
-"""Above this share of the capacity queues grow quickly: waiting grows with 1 / (1 - utilisation), https://doi.org/10.1002/9781119453765."""
 
 
 class SpeedLimits(Value):
@@ -169,20 +151,19 @@ def answer_capacity(
             *demand_steps(workload, demand),
             *(memory_steps(llm, gpu, deployment, found) if llm and gpu and found else []),
             *(concurrency_steps(found, deployment, sizing.holds, safety_ratio) if found and found.cost and sizing.holds else []),
-            *(_bound_steps(llm, sizing, sizing.bounds) if llm and sizing.bounds else []),
-            *_replica_steps(sizing, constraints, binding, replicas, redundancy_ratio, spare_replicas),
-            Step(
-                name="gpus",
-                formula="replicas x tp x pp x dp",
-                substituted=f"{replicas} x {deployment.tp} x {deployment.pp} x {deployment.dp}",
-                value=gpus,
-                unit="GPUs",
-                basis="exact",
-                source="definition of a replica",
+            *(bound_steps(llm, sizing, sizing.bounds) if llm and sizing.bounds else []),
+            *replica_steps(sizing, constraints, binding, replicas, redundancy_ratio, spare_replicas),
+            step(
+                "gpus",
+                "replicas x tp x pp x dp",
+                f"{replicas} x {deployment.tp} x {deployment.pp} x {deployment.dp}",
+                gpus,
+                "GPUs",
+                "definition of a replica",
             ),
         ],
         assumptions=assumptions,
-        warnings=_warnings(workload, sizing, constraints, found, utilization, slo, deployment),
+        warnings=capacity_warnings(workload, sizing, constraints, found, utilization, slo, deployment),
         versions=versions,
         model=llm.slug if llm else None,
         gpu=gpu.slug if gpu else None,
@@ -233,83 +214,6 @@ def _limits(llm: Llm, deployment: Deployment, sizing: Sizing) -> SpeedLimits:
     )
 
 
-def _bound_steps(llm: Llm, sizing: Sizing, bounds: SpeedBounds) -> list[Step]:
-    prompt, running, context = sizing.demand.mean_input_tokens, sizing.running, sizing.context_tokens
-    gpus, found = bounds.deployment.num_gpus, bounds.found
-    causal = attention_flops(llm, prompt) / 2
-    terms = " + ".join(
-        f"{layers} x 2 x {width} x {plain(prompt)} x {plain(reach)}" for layers, width, reach in attention_terms(llm, prompt)
-    )
-    sequence = found.cost.sequence_bytes(context) if found.cost else 0
-    step_s = bounds.decode_step_s(running, context)
-    return [
-        Step(
-            name="prefill_flops", formula="2 x active params x prompt tokens", substituted=f"2 x {llm.num_active_params} x {plain(prompt)}",
-            value=exact(linear_flops(llm, prompt)), unit="FLOP", basis="exact", source=PREFILL_SOURCE,
-        ),
-        Step(
-            name="attention_causal_flops", formula="half of sum over layers of 2 x heads x (key_dim + value_dim) x tokens x min(tokens, window)",
-            substituted=f"({terms or 0}) / 2", value=exact(causal), unit="FLOP", basis="exact", source=ATTENTION_SOURCE,
-        ),
-        Step(
-            name="prefill_s", formula="(prefill_flops + attention_causal_flops) / (GPUs x dense peak)", unit="s", basis="bound",
-            substituted=f"({plain(linear_flops(llm, prompt))} + {plain(causal)}) / ({gpus} x {plain(bounds.peak_flops_per_s)}) in {bounds.number_format}",
-            value=bounds.prefill_s(prompt), source=PREFILL_SOURCE,
-        ),
-        Step(
-            name="decode_step_s", unit="s", basis="bound", value=step_s, source=BANDWIDTH_SOURCE,
-            formula="max((pp x weights per GPU read + requests / dp x KV per request) / bandwidth, 2 x active params x requests / (GPUs x peak))",
-            substituted=(
-                f"max(({bounds.deployment.pp} x {found.weights_bytes_per_gpu} x {plain(weights_read_ratio(llm, running))} + {plain(running)} / {bounds.deployment.dp} "
-                f"x {sequence}) / {plain(bounds.bandwidth_bytes_per_s)}, 2 x {llm.num_active_params} x {plain(running)} / ({gpus} x {plain(bounds.peak_flops_per_s)}))"
-            ),
-        ),
-    ]  # fmt: skip
-
-
-def _replica_steps(
-    sizing: Sizing,
-    constraints: Sequence[Constraint],
-    binding: Constraint | None,
-    replicas: int,
-    redundancy_ratio: float,
-    spare_replicas: int,
-) -> list[Step]:
-    steps = []
-    if sizing.time_in_system_s is not None and sizing.concurrency is not None:
-        steps = [
-            _known(
-                "time_in_system_s", "queue + TTFT + output tokens x TPOT", sizing.time_in_system_s, "s", "definition of end-to-end latency"
-            ),
-            _known("concurrency", "request_rps x time_in_system_s", sizing.concurrency, "requests", LITTLE_SOURCE),
-        ]
-    steps += [
-        Step(
-            name=f"replicas_{item.name}", formula="demand / per replica", substituted=f"{plain(item.demand)} / {plain(item.per_replica)}",
-            value=item.replicas_exact, unit="replicas", basis=item.basis, source=item.note,
-        )
-        for item in constraints
-        if item.replicas_exact is not None and item.demand is not None and item.per_replica is not None and item.basis is not None
-    ]  # fmt: skip
-    whole = [str(item.replicas) for item in constraints if item.replicas is not None]
-    steps.append(
-        Step(
-            name="replicas",
-            formula="ceil(max of the constraints, each rounded up, x redundancy_ratio) + spare_replicas",
-            unit="replicas",
-            substituted=f"ceil(max({', '.join(whole) or '1'}) x {plain(redundancy_ratio)}) + {spare_replicas}",
-            value=replicas,
-            basis=binding.basis or "assumed" if binding else "assumed",
-            source="the binding constraint decides how sure this is",
-        )  # fmt: skip
-    )
-    return steps
-
-
-def _known(name: str, formula: str, known: Known, unit: str, source: str) -> Step:
-    return Step(name=name, formula=formula, substituted=known.substituted, value=known.value, unit=unit, basis=known.basis, source=source)
-
-
 def _cost(demand: Demand, gpus: int, usd_per_gpu_hour: float, source: str) -> FleetCost:
     hourly = tidy(gpus * usd_per_gpu_hour)
     return FleetCost(
@@ -324,13 +228,20 @@ def _cost(demand: Demand, gpus: int, usd_per_gpu_hour: float, source: str) -> Fl
 
 
 def _summary(
-    llm: Llm | None, gpu: Gpu | None, demand: Demand, binding: Constraint | None, replicas: int, per_replica: int, gpus: int,
+    llm: Llm | None,
+    gpu: Gpu | None,
+    demand: Demand,
+    binding: Constraint | None,
+    replicas: int,
+    per_replica: int,
+    gpus: int,
     latency: Latency | None,
-) -> str:  # fmt: skip
+) -> str:
     what = f"{llm.slug} for " if llm else ""
     where = f" {gpu.slug}" if gpu else ""
     head = (
-        f"{what}{plain(demand.request_rps)} requests/s ({demand.input_tokens_per_s:,.0f} input and {demand.output_tokens_per_s:,.0f} output tokens/s): "
+        f"{what}{plain(demand.request_rps)} requests/s "
+        f"({demand.input_tokens_per_s:,.0f} input and {demand.output_tokens_per_s:,.0f} output tokens/s): "
         f"{gpus}{where} GPUs = {replicas} replicas x {per_replica}"
     )
     if binding is None:
@@ -339,71 +250,3 @@ def _summary(
     if latency is not None:
         tail += f"; a request takes {'at least ' if latency.basis == 'bound' else ''}{seconds(latency.e2e_s)}"
     return head + tail + "."
-
-
-def _warnings(
-    workload: Workload, sizing: Sizing, constraints: Sequence[Constraint], found: Fit | None, utilization: float | None, slo: Slo | None,
-    deployment: Deployment,
-) -> list[Note]:  # fmt: skip
-    warnings: list[Note] = []
-
-    def warn(code: str, message: str) -> None:
-        warnings.append(Note(code=code, message=message))
-
-    if found is not None and found.verdict != "serves":
-        warn(found.verdict, f"One replica does not serve ({found.verdict}, limited by {found.limiting}): no number of replicas helps.")
-    if any(item.basis == "bound" for item in constraints):
-        warn(
-            "speed_is_a_bound",
-            "Speeds are physical bounds, not estimates: real engines need more replicas. Give measured figures for a plan to rely on.",
-        )
-    for item in constraints:
-        if item.demand is not None and item.per_replica == 0:
-            warn(f"{item.name}_unattainable", f"The {item.name} constraint {item.note}; it takes no part in the replica count.")
-    if utilization is not None and utilization > WARN_UTILIZATION_RATIO:
-        warn("high_utilization", f"The fleet runs at {utilization:.0%} of its capacity: above 90 % queues grow quickly.")
-    warnings += _traffic_notes(workload, sizing, deployment, slo)
-    return warnings
-
-
-def _traffic_notes(workload: Workload, sizing: Sizing, deployment: Deployment, slo: Slo | None) -> list[Note]:
-    """What the shape of the traffic means for the plan."""
-    demand, notes = sizing.demand, []
-    prompt, output = demand.mean_input_tokens, demand.mean_output_tokens
-    if prompt >= 4 * output:
-        notes.append(
-            Note(
-                code="prefill_heavy",
-                message=f"Prompts of {plain(prompt)} tokens against outputs of {plain(output)}: prefill is the heavy part and TTFT the objective at risk.",
-            )
-        )
-        if prompt >= 1000 and not workload.prefix_hit_ratio:
-            notes.append(
-                Note(
-                    code="prefix_cache_opportunity",
-                    message="Long prompts without a prefix hit ratio: repeated system prompts or documents would be served from the prefix cache.",
-                )
-            )
-    if output >= 200 and prompt >= 4 * output:
-        notes.append(
-            Note(
-                code="decode_not_negligible",
-                message=f"{plain(output)} output tokens still hold a decode slot for most of a request's time.",
-            )
-        )
-    if demand.p95_input_tokens is not None and demand.p95_input_tokens >= 2 * prompt:
-        notes.append(
-            Note(
-                code="long_input_tail",
-                message=f"P95 prompts of {plain(demand.p95_input_tokens)} tokens are {demand.p95_input_tokens / prompt:.3g} times the mean: KV cache and tail latency are at risk.",
-            )
-        )
-    if demand.p95_input_tokens is None and slo is not None:
-        notes.append(
-            Note(code="no_percentiles", message="Objectives are percentiles but the lengths are means only: the tail is not judged.")
-        )
-    if deployment.speculative is not None and prompt >= 4 * output:
-        notes.append(
-            Note(code="speculation_helps_decode_only", message="Speculative decoding does not shorten prefill, the heavy part here.")
-        )
-    return notes

@@ -3,13 +3,13 @@
 from typing import Literal
 
 from app.domain.deployment import Deployment
-from app.domain.errors import MissingFigure
 from app.domain.hardware import Gpu
 from app.domain.kv_answer import sequence_step
+from app.domain.kv_cache import unknown_layers
 from app.domain.llm import Llm
 from app.domain.memory import Fit, fit
-from app.domain.memory_answer import memory_steps
-from app.domain.provenance import Answer, Note, Step, Versions
+from app.domain.memory_working import memory_steps
+from app.domain.provenance import Answer, Note, Step, Versions, step
 from app.domain.rounding import floor
 from app.domain.units import plain
 from app.domain.value import Value
@@ -87,10 +87,7 @@ def answer_concurrency(
     found = fit(llm, gpu, deployment)
     capacity = found.capacity_tokens()
     if found.cost is None or capacity is None:
-        raise MissingFigure(
-            f"the layers of {llm.slug} are not known, so the requests that fit cannot be counted",
-            field="/model", value=llm.slug, expected="num_layers, num_kv_heads and head_dim beside params, or layer_groups, or a catalog model",
-        )  # fmt: skip
+        raise unknown_layers(llm)
     mean = at_length(found, deployment, mean_tokens, safety_ratio)
     longest = found.max_model_len_tokens
     unlimited = (found.sequences(mean_tokens) or 0) * deployment.dp
@@ -140,16 +137,24 @@ def concurrency_steps(found: Fit, deployment: Deployment, at: ConcurrencyAtLengt
     cap = f", {deployment.max_num_seqs} x {deployment.dp}" if deployment.max_num_seqs is not None else ""
     return [
         sequence_step(found.cost, at.tokens_per_sequence, per_sequence, "kv_bytes_per_request_per_gpu"),
-        Step(
-            name="max_concurrency", formula="min(dp x floor(kv_cache_bytes / kv_bytes_per_request_per_gpu), max_num_seqs x dp)",
-            substituted=f"min({deployment.dp} x floor({found.kv_cache_bytes} / {per_sequence}){cap})", value=at.max_concurrency,
-            unit="requests", basis="exact", source="https://arxiv.org/abs/2309.06180 (paged attention)",
+        step(
+            "max_concurrency",
+            "min(dp x floor(kv_cache_bytes / kv_bytes_per_request_per_gpu), max_num_seqs x dp)",
+            f"min({deployment.dp} x floor({found.kv_cache_bytes} / {per_sequence}){cap})",
+            at.max_concurrency,
+            "requests",
+            "https://arxiv.org/abs/2309.06180 (paged attention)",
         ),
-        Step(
-            name="safe_concurrency", formula="floor(max_concurrency x safety_ratio)", unit="requests", basis="assumed", source=SAFETY_SOURCE,
-            substituted=f"floor({at.max_concurrency} x {plain(safety_ratio)})", value=at.safe_concurrency,
+        step(
+            "safe_concurrency",
+            "floor(max_concurrency x safety_ratio)",
+            f"floor({at.max_concurrency} x {plain(safety_ratio)})",
+            at.safe_concurrency,
+            "requests",
+            SAFETY_SOURCE,
+            basis="assumed",
         ),
-    ]  # fmt: skip
+    ]
 
 
 def _working(llm: Llm, gpu: Gpu, deployment: Deployment, found: Fit, mean: ConcurrencyAtLength, safety_ratio: float) -> list[Step]:
@@ -157,12 +162,16 @@ def _working(llm: Llm, gpu: Gpu, deployment: Deployment, found: Fit, mean: Concu
     return [
         *memory_steps(llm, gpu, deployment, found),
         *concurrency_steps(found, deployment, mean, safety_ratio),
-        Step(
-            name="recommended_max_num_seqs", formula="safe_concurrency rounded down to a multiple of 8", value=recommended, unit="requests",
-            substituted=f"{mean.safe_concurrency} -> {recommended}", basis="assumed",
-            source="https://github.com/vllm-project/vllm/blob/main/vllm/config/vllm.py (CUDA graph sizes in steps of 8)",
+        step(
+            "recommended_max_num_seqs",
+            "safe_concurrency rounded down to a multiple of 8",
+            f"{mean.safe_concurrency} -> {recommended}",
+            recommended,
+            "requests",
+            "https://github.com/vllm-project/vllm/blob/main/vllm/config/vllm.py (CUDA graph sizes in steps of 8)",
+            basis="assumed",
         ),
-    ]  # fmt: skip
+    ]
 
 
 def _warnings(found: Fit, mean_tokens: float) -> list[Note]:

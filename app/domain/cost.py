@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from app.domain.provenance import Answer, Note, Step, Versions
+from app.domain.provenance import Answer, Note, Step, Versions, step
 from app.domain.units import exact, plain, tidy
 from app.domain.value import Value
 
@@ -100,12 +100,16 @@ def answer_cost(
         task = per_request * requests_per_task * attempts_per_task / success_ratio
         steps += [
             _step("usd_per_request", "usd_per_hour / (request_rps x 3600)", f"{plain(hourly)} / ({plain(rps)} x 3600)", per_request),
-            _step("usd_per_successful_request", "usd_per_request / success_ratio", f"{plain(per_request)} / {plain(success_ratio)}", success),
             _step(
-                "usd_per_task", "usd_per_request x requests_per_task x attempts_per_task / success_ratio",
-                f"{plain(per_request)} x {plain(requests_per_task)} x {plain(attempts_per_task)} / {plain(success_ratio)}", task,
+                "usd_per_successful_request", "usd_per_request / success_ratio", f"{plain(per_request)} / {plain(success_ratio)}", success
             ),
-        ]  # fmt: skip
+            _step(
+                "usd_per_task",
+                "usd_per_request x requests_per_task x attempts_per_task / success_ratio",
+                f"{plain(per_request)} x {plain(requests_per_task)} x {plain(attempts_per_task)} / {plain(success_ratio)}",
+                task,
+            ),
+        ]
     monthly = tidy(hourly * HOURS_PER_MONTH)
     steps.append(_step("usd_per_month", "usd_per_hour x 730", f"{plain(hourly)} x {HOURS_PER_MONTH}", monthly))
     return CostAnswer(
@@ -149,7 +153,7 @@ def _rates(
 
 
 def _step(name: str, formula: str, substituted: str, value: float) -> Step:
-    return Step(name=name, formula=formula, substituted=substituted, value=value, unit="USD", basis="exact", source=SOURCE)
+    return step(name, formula, substituted, value, "USD", SOURCE)
 
 
 def _summary(hourly: float, monthly: float, per_output: float | None, blended: float | None, per_request: float | None) -> str:
@@ -169,7 +173,7 @@ def _warnings(inputs: float | None, outputs: float | None) -> list[Note]:
         warnings.append(
             Note(
                 code="cost_not_split",
-                message="Input and output figures each carry the whole price; they cannot be added. Use the blended figure for both together.",
+                message="Input and output figures each carry the whole price and cannot be added; the blended figure is for both together.",
             )
         )
     elif inputs is None and outputs is None:

@@ -1,6 +1,6 @@
 """What the traffic demands: token rates, prefix savings, time in the system, concurrency."""
 
-from app.domain.provenance import Step
+from app.domain.provenance import Step, step
 from app.domain.units import exact, plain
 from app.domain.value import Value
 from app.domain.workload import Workload
@@ -90,52 +90,41 @@ def demand_steps(workload: Workload, demand: Demand) -> list[Step]:
     steps = []
     if workload.burst_ratio != 1:
         steps.append(
-            Step(
-                name="request_rps",
-                formula="peak_rps x burst_ratio",
-                substituted=f"{plain(workload.peak_rps)} x {plain(workload.burst_ratio)}",
-                value=demand.request_rps,
-                unit="requests/s",
-                basis="exact",
-                source=RATE_SOURCE,
-            )  # fmt: skip
+            step(
+                "request_rps",
+                "peak_rps x burst_ratio",
+                f"{plain(workload.peak_rps)} x {plain(workload.burst_ratio)}",
+                demand.request_rps,
+                "requests/s",
+                RATE_SOURCE,
+            )
         )
     for which, rate in (("input", demand.input_tokens_per_s), ("output", demand.output_tokens_per_s)):
         mean = workload.lengths(f"{which}_tokens").mean
         if workload.classes:
             terms = " + ".join(f"{plain(item.share_ratio)} x {plain(getattr(item, which + '_tokens'))}" for item in workload.classes)
             steps.append(
-                Step(
-                    name=f"mean_{which}_tokens",
-                    formula="sum over classes of share_ratio x tokens",
-                    substituted=terms,
-                    value=exact(mean),
-                    unit="tokens",
-                    basis="exact",
-                    source=RATE_SOURCE,
-                )  # fmt: skip
+                step(f"mean_{which}_tokens", "sum over classes of share_ratio x tokens", terms, exact(mean), "tokens", RATE_SOURCE)
             )
         steps.append(
-            Step(
-                name=f"{which}_tokens_per_s",
-                formula=f"request_rps x mean {which} tokens" + (" x token_growth_ratio" if growth != 1 else ""),
-                substituted=f"{rps} x {plain(mean)}" + (f" x {plain(growth)}" if growth != 1 else ""),
-                value=rate,
-                unit="tokens/s",
-                basis="exact",
-                source=RATE_SOURCE,
-            )  # fmt: skip
+            step(
+                f"{which}_tokens_per_s",
+                f"request_rps x mean {which} tokens" + (" x token_growth_ratio" if growth != 1 else ""),
+                f"{rps} x {plain(mean)}" + (f" x {plain(growth)}" if growth != 1 else ""),
+                rate,
+                "tokens/s",
+                RATE_SOURCE,
+            )
         )
     if demand.saved_input_tokens_per_s:
         steps.append(
-            Step(
-                name="saved_input_tokens_per_s",
-                formula="shared_input_tokens_per_s x prefix_hit_ratio",
-                substituted=f"{plain(demand.shared_input_tokens_per_s)} x {plain(workload.prefix_hit_ratio)}",
-                value=demand.saved_input_tokens_per_s,
-                unit="tokens/s",
-                basis="exact",
-                source=RATE_SOURCE,
-            )  # fmt: skip
+            step(
+                "saved_input_tokens_per_s",
+                "shared_input_tokens_per_s x prefix_hit_ratio",
+                f"{plain(demand.shared_input_tokens_per_s)} x {plain(workload.prefix_hit_ratio)}",
+                demand.saved_input_tokens_per_s,
+                "tokens/s",
+                RATE_SOURCE,
+            )
         )
     return steps

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from app.domain.kv_cache import FORMULA_SOURCE, KvCost, attention_kind, kv_cost, kv_elements, kv_elements_by_heads, resolve_kv_format
 from app.domain.llm import Llm
 from app.domain.precision import KV_CACHE, KvChoice, KvFormat
-from app.domain.provenance import Answer, Note, Step, Versions
+from app.domain.provenance import Answer, Note, Step, Versions, step
 from app.domain.units import exact, gigabytes, plain
 from app.domain.value import Value
 
@@ -98,7 +98,8 @@ def answer_kv(
     """The KV cache of a model by length, precision and attention kind, with its working.
 
     bytes per token = sum over layers of kv_heads x (key_dim + value_dim) x bytes per element; a sequence adds the windowed layers up to
-    their window and the recurrent state. Arguments in tokens and counts, results in bytes. Raises MissingFigure when the layers are not known.
+    their window and the recurrent state. Arguments in tokens and counts, results in bytes. Raises MissingFigure when the layers are
+    not known.
     """
     kv_format = resolve_kv_format(llm, kv_cache)
     whole, rank = kv_cost(llm, kv_format), kv_cost(llm, kv_format, tp=tp)
@@ -169,11 +170,15 @@ def kv_bytes_per_token_step(llm: Llm, kv_format: KvFormat, cost: KvCost) -> Step
     size = KV_CACHE[kv_format].bytes_per_element
     if llm.layer_groups is None and llm.stated_kv_cache is not None:
         stated = llm.stated_kv_cache
-        return Step(
-            name="kv_bytes_per_token", formula="as stated by the vendor", value=exact(cost.bytes_per_token), unit="bytes/token",
-            substituted=f"{plain(stated.bytes_per_token)} for {stated.precision}; {stated.note}", basis="datasheet",
-            source="; ".join(llm.sources) or llm.slug,
-        )  # fmt: skip
+        return step(
+            "kv_bytes_per_token",
+            "as stated by the vendor",
+            f"{plain(stated.bytes_per_token)} for {stated.precision}; {stated.note}",
+            exact(cost.bytes_per_token),
+            "bytes/token",
+            "; ".join(llm.sources) or llm.slug,
+            basis="datasheet",
+        )
     terms = []
     for group in llm.layer_groups or ():
         mixer = group.mixer
@@ -185,22 +190,27 @@ def kv_bytes_per_token_step(llm: Llm, kv_format: KvFormat, cost: KvCost) -> Step
             terms.append(f"{group.num_layers} x ({mixer.kv_lora_rank} + {mixer.qk_rope_head_dim}) x {plain(size)}")
         elif mixer.kind == "compressed_attention" and mixer.compress_ratio:
             terms.append(f"{group.num_layers} x {mixer.head_dim} / {mixer.compress_ratio} x {plain(size)}")
-    return Step(
-        name="kv_bytes_per_token",
-        formula="sum over full-attention layers: layers x kv_heads x (key_dim + value_dim) x bytes (latent: kv_lora_rank + rope)",
-        substituted=" + ".join(terms) or "no layer keeps keys and values of all tokens: 0",
-        value=exact(cost.bytes_per_token), unit="bytes/token", basis="exact", source=FORMULA_SOURCE,
-    )  # fmt: skip
+    return step(
+        "kv_bytes_per_token",
+        "sum over full-attention layers: layers x kv_heads x (key_dim + value_dim) x bytes (latent: kv_lora_rank + rope)",
+        " + ".join(terms) or "no layer keeps keys and values of all tokens: 0",
+        exact(cost.bytes_per_token),
+        "bytes/token",
+        FORMULA_SOURCE,
+    )
 
 
 def kv_per_gpu_step(whole: KvCost, rank: KvCost, tp: int, pp: int = 1) -> Step:
     """From bytes per token over the whole model to the share of one accelerator."""
     stage = f", pp {pp}: the stage with most layers" if pp > 1 else ""
-    return Step(
-        name="kv_bytes_per_token_per_gpu", formula="max(1, kv_heads / tp) heads per rank; a latent cache is on every rank", unit="bytes/token",
-        substituted=f"tp {tp}{stage}: {plain(whole.bytes_per_token)} -> {plain(rank.bytes_per_token)}", value=exact(rank.bytes_per_token),
-        basis="exact", source="https://github.com/vllm-project/vllm/blob/main/vllm/config/model.py (get_num_kv_heads)",
-    )  # fmt: skip
+    return step(
+        "kv_bytes_per_token_per_gpu",
+        "max(1, kv_heads / tp) heads per rank; a latent cache is on every rank",
+        f"tp {tp}{stage}: {plain(whole.bytes_per_token)} -> {plain(rank.bytes_per_token)}",
+        exact(rank.bytes_per_token),
+        "bytes/token",
+        "https://github.com/vllm-project/vllm/blob/main/vllm/config/model.py (get_num_kv_heads)",
+    )
 
 
 def sequence_step(cost: KvCost, tokens: float, value: int, name: str = "kv_bytes_per_sequence") -> Step:
@@ -216,7 +226,7 @@ def sequence_step(cost: KvCost, tokens: float, value: int, name: str = "kv_bytes
     if cost.state_bytes:
         parts.append(plain(cost.state_bytes))
         formula += " + state"
-    return Step(name=name, formula=formula, substituted=" + ".join(parts), value=value, unit="bytes", basis="exact", source=FORMULA_SOURCE)
+    return step(name, formula, " + ".join(parts), value, "bytes", FORMULA_SOURCE)
 
 
 def _working(
@@ -228,26 +238,24 @@ def _working(
         kv_per_gpu_step(whole, rank, tp),
     ]
     steps.append(
-        Step(
-            name="total_bytes",
-            formula="bytes_per_sequence x num_sequences",
-            value=row.total_bytes,
-            unit="bytes",
-            basis="exact",
-            substituted=f"{row.bytes_per_sequence} x {num_sequences}",
-            source=FORMULA_SOURCE,
-        )  # fmt: skip
+        step(
+            "total_bytes",
+            "bytes_per_sequence x num_sequences",
+            f"{row.bytes_per_sequence} x {num_sequences}",
+            row.total_bytes,
+            "bytes",
+            FORMULA_SOURCE,
+        )
     )
     steps.append(
-        Step(
-            name="num_blocks",
-            formula="ceil(context_tokens / block_size_tokens)",
-            substituted=f"ceil({row.context_tokens} / {block})",
-            value=row.num_blocks,
-            unit="blocks",
-            basis="exact",
-            source="https://arxiv.org/abs/2309.06180 (paged attention)",
-        )  # fmt: skip
+        step(
+            "num_blocks",
+            "ceil(context_tokens / block_size_tokens)",
+            f"ceil({row.context_tokens} / {block})",
+            row.num_blocks,
+            "blocks",
+            "https://arxiv.org/abs/2309.06180 (paged attention)",
+        )
     )
     return steps
 
@@ -258,7 +266,7 @@ def _warnings(llm: Llm, longest: int, tp: int) -> list[Note]:
         warnings.append(
             Note(
                 code="beyond_model_length",
-                message=f"{longest} tokens is more than the {llm.max_model_len_tokens} that {llm.slug} was made for; engines refuse it unless told otherwise.",
+                message=f"{longest} tokens is more than the {llm.max_model_len_tokens} that {llm.slug} was made for; engines refuse it.",
             )
         )
     if llm.stated_kv_cache is not None and llm.layer_groups is None:

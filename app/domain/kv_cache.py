@@ -93,13 +93,20 @@ def kv_elements(llm: Llm, *, tp: int = 1, pp: int = 1) -> KvElements:
     return KvElements(per_token, tuple((elements, window) for window, elements in sorted(windows.items())), index, math.ceil(state))
 
 
+def unknown_layers(llm: Llm) -> MissingFigure:
+    """The refusal of everything that needs the KV cache of a model whose layers are not known."""
+    return MissingFigure(
+        f"the layers of {llm.slug} are not known, so its KV cache cannot be computed",
+        field="/model",
+        value=llm.slug,
+        expected="num_layers, num_kv_heads and head_dim beside params, or layer_groups, or a catalog model",
+    )
+
+
 def _stated_cost(llm: Llm, kv_format: KvFormat) -> KvCost:
     stated = llm.stated_kv_cache
     if stated is None:
-        raise MissingFigure(
-            f"the layers of {llm.slug} are not known, so its KV cache cannot be computed",
-            field="/model", value=llm.slug, expected="num_layers, num_kv_heads and head_dim beside params, or layer_groups, or a catalog model",
-        )  # fmt: skip
+        raise unknown_layers(llm)
     native, wanted = KV_CACHE.get(stated.precision), KV_CACHE[kv_format]  # type: ignore[call-overload]
     if stated.precision != kv_format and (native is None or stated.precision == "fp4"):
         raise MissingFigure(

@@ -114,13 +114,12 @@ def _verdict(weights: int, memory: int, room: int, longest: int) -> tuple[Verdic
 
 
 def valid_tps(llm: Llm, largest: int = 64) -> Iterator[int]:
-    """Tensor-parallel degrees up to `largest` that the model can be split into, in ascending order; powers of two where heads are unknown."""
+    """Tensor-parallel degrees up to `largest` that the model can be split into, ascending; powers of two where heads are unknown."""
     kv_heads = {group.mixer.num_kv_heads for group in llm.layer_groups or () if group.mixer and group.mixer.kind == "attention"}
     heads = llm.num_attention_heads
     for tp in range(1, largest + 1):
-        if heads % tp == 0 if heads is not None else tp & (tp - 1) == 0:
-            if all(kv % tp == 0 or tp % kv == 0 for kv in kv_heads):
-                yield tp
+        if (heads % tp == 0 if heads is not None else tp & (tp - 1) == 0) and all(kv % tp == 0 or tp % kv == 0 for kv in kv_heads):
+            yield tp
 
 
 def longest_len_tokens(found: Fit) -> int | None:

@@ -3,20 +3,14 @@
 from app.domain.deployment import Deployment
 from app.domain.errors import PlannerError
 from app.domain.hardware import Gpu
-from app.domain.kv_answer import kv_bytes_per_token_step, kv_per_gpu_step, sequence_step
-from app.domain.kv_cache import KvCost, kv_cost, kv_is_known, resolve_kv_format
+from app.domain.kv_cache import kv_is_known, resolve_kv_format
 from app.domain.llm import Llm
-from app.domain.memory import GENERIC_RESERVE_RATIO, Fit, Limiting, Verdict, fit, longest_len_tokens, valid_tps
+from app.domain.memory import Fit, Limiting, Verdict, fit, longest_len_tokens, valid_tps
+from app.domain.memory_working import memory_steps
 from app.domain.precision import WEIGHTS, KvFormat, WeightFormat
-from app.domain.provenance import Answer, Note, Step, Versions
-from app.domain.units import gigabytes, plain
+from app.domain.provenance import Answer, Note, Versions
+from app.domain.units import gigabytes
 from app.domain.value import Value
-from app.domain.weights import weights_steps
-
-RESERVE_SOURCE = (
-    "middle of the 10 to 20 % that serving guides leave free at first; vLLM's default leaves 10 % before activations, "
-    "https://docs.vllm.ai/en/stable/configuration/engine_args.html (gpu_memory_utilization)"
-)
 
 
 class MemoryPerGpu(Value):
@@ -153,73 +147,6 @@ def answer_memory(llm: Llm, gpu: Gpu, deployment: Deployment, *, assumptions: li
     )
 
 
-def memory_steps(llm: Llm, gpu: Gpu, deployment: Deployment, found: Fit) -> list[Step]:
-    """The working from parameters to token positions."""
-    steps = weights_steps(llm, deployment, found.weights, found.weights_bytes_per_gpu)
-    basis_source = gpu.memory_basis.basis if gpu.memory_basis else "request"
-    fraction = deployment.memory_fraction_ratio
-    steps.append(
-        Step(
-            name="budget_bytes",
-            formula="memory_bytes x memory_fraction_ratio",
-            substituted=f"{found.memory_bytes} x {plain(fraction or 1)}",
-            value=found.budget_bytes,
-            unit="bytes",
-            basis="datasheet" if gpu.memory_basis else "exact",
-            source=f"{gpu.slug}: {basis_source}",
-        )  # fmt: skip
-    )
-    if deployment.reserve_bytes_per_gpu is not None:
-        reserve = ("given", str(found.reserve_bytes), "request")
-    elif fraction is not None:
-        reserve = ("0: memory_fraction_ratio takes its place", "0", "request")
-    else:
-        reserve = ("memory_bytes x reserve ratio", f"{found.memory_bytes} x {GENERIC_RESERVE_RATIO}", RESERVE_SOURCE)
-    steps.append(
-        Step(
-            name="reserve_bytes",
-            formula=reserve[0],
-            substituted=reserve[1],
-            value=found.reserve_bytes,
-            unit="bytes",
-            basis="exact" if reserve[2] == "request" else "assumed",
-            source=reserve[2],
-        )  # fmt: skip
-    )
-    steps.append(
-        Step(
-            name="kv_cache_bytes",
-            formula="max(0, budget_bytes - weights_bytes_per_gpu - reserve_bytes)",
-            substituted=f"max(0, {found.budget_bytes} - {found.weights_bytes_per_gpu} - {found.reserve_bytes})",
-            value=found.kv_cache_bytes,
-            unit="bytes",
-            basis="exact",
-            source="sum of the terms above",
-        )  # fmt: skip
-    )
-    if found.cost is not None:
-        steps += _capacity_steps(llm, deployment, found, found.cost)
-    return steps
-
-
-def _capacity_steps(llm: Llm, deployment: Deployment, found: Fit, cost: KvCost) -> list[Step]:
-    kv_format = resolve_kv_format(llm, deployment.kv_cache)
-    whole = kv_cost(llm, kv_format)
-    length, per_sequence, capacity = found.max_model_len_tokens or 1, found.longest_sequence_bytes, found.capacity_tokens()
-    steps = [kv_bytes_per_token_step(llm, kv_format, whole), kv_per_gpu_step(whole, cost, deployment.tp, deployment.pp)]
-    if capacity is None:
-        return steps
-    return [
-        *steps,
-        sequence_step(cost, length, per_sequence, "kv_bytes_per_longest_sequence_per_gpu"),
-        Step(
-            name="kv_capacity_tokens", formula="floor(kv_cache_bytes x max_model_len_tokens / kv_bytes_per_longest_sequence_per_gpu)",
-            substituted=f"floor({found.kv_cache_bytes} x {length} / {per_sequence})", value=capacity, unit="tokens", basis="exact",
-            source="https://github.com/vllm-project/vllm/blob/main/vllm/v1/core/kv_cache_utils.py (token line = concurrency x length)",
-        ),
-    ]  # fmt: skip
-
-
 def _at_precision(llm: Llm, deployment: Deployment, found: Fit, weights: WeightFormat) -> MemoryAtPrecision:
     other = found.with_weights(llm, deployment, weights)
     return MemoryAtPrecision(
@@ -274,11 +201,13 @@ def _summary(llm: Llm, gpu: Gpu, deployment: Deployment, found: Fit) -> str:
         return f"{head} do not fit into {gigabytes(found.memory_bytes)}; {gigabytes(-found.margin_bytes)} are missing on each GPU."
     if found.limiting == "kv_cache":
         left = found.memory_bytes - found.weights_bytes_per_gpu
-        return f"{head} load, but the {gigabytes(left)} left are less than the reserve of {gigabytes(found.reserve_bytes)}: no KV cache, nothing is served."
+        reserve = gigabytes(found.reserve_bytes)
+        return f"{head} load, but the {gigabytes(left)} left are less than the reserve of {reserve}: no KV cache, nothing is served."
     capacity = found.capacity_tokens()
     positions = f", {capacity} token positions" if capacity is not None else ""
     if found.limiting == "max_model_len":
-        return f"{head} load and {gigabytes(found.kv_cache_bytes)} per GPU are left for KV cache{positions}: less than one sequence of {found.max_model_len_tokens} tokens."
+        room = f"{gigabytes(found.kv_cache_bytes)} per GPU are left for KV cache{positions}"
+        return f"{head} load and {room}: less than one sequence of {found.max_model_len_tokens} tokens."
     return f"{head} serve with {gigabytes(found.kv_cache_bytes)} of KV cache per GPU{positions}."
 
 

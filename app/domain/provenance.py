@@ -35,6 +35,11 @@ class Step(Value):
     """Where the formula or the figure comes from."""
 
 
+def step(name: str, formula: str, substituted: str, value: float, unit: str, source: str, basis: Basis = "exact") -> Step:
+    """One line of working, written in the order in which it is read."""
+    return Step(name=name, formula=formula, substituted=substituted, value=value, unit=unit, basis=basis, source=source)
+
+
 class Note(Value):
     """A sentence with a stable code: an assumption that was made, or a warning."""
 

@@ -5,16 +5,54 @@ Every numeric field of a domain or request type ends in one of `UNIT_SUFFIXES`, 
 """
 
 UNIT_SUFFIXES = (
-    "_bytes", "_bytes_per_s", "_tokens", "_tokens_per_s", "_s", "_per_s", "_per_minute", "_per_hour", "_rps", "_flops", "_flops_per_s",
-    "_flops_per_token", "_bytes_per_token", "_bytes_per_sequence", "_bytes_per_gpu", "_ratio", "_usd", "_watts", "_iterations", "_concurrency",
-)  # fmt: skip
+    "_bytes",
+    "_bytes_per_s",
+    "_bytes_per_token",
+    "_bytes_per_sequence",
+    "_bytes_per_gpu",
+    "_tokens",
+    "_tokens_per_s",
+    "_s",
+    "_per_s",
+    "_per_minute",
+    "_per_hour",
+    "_rps",
+    "_flops",
+    "_flops_per_s",
+    "_flops_per_token",
+    "_ratio",
+    "_usd",
+    "_watts",
+    "_iterations",
+    "_concurrency",
+)
 UNIT_PREFIXES = ("num_", "usd_per_", "bytes_per_", "tokens_per_")
 SHAPE_SUFFIXES = ("_size", "_dim", "_rank", "_params", "_heads", "_layers")
 NAMED_COUNTS = frozenset(
-    {"tp", "pp", "dp", "ep", "params", "replicas", "replicas_exact", "gpus", "nodes", "max_num_seqs", "recommended_max_num_seqs", "gpus_per_node",
-     "gpus_per_replica", "replicas_per_node", "nodes_per_replica", "spare_replicas", "attempts_per_task", "requests_per_task", "concurrency",
-     "smallest_tp", "compress_ratio"}
-)  # fmt: skip
+    {
+        "tp",
+        "pp",
+        "dp",
+        "ep",
+        "params",
+        "replicas",
+        "replicas_exact",
+        "gpus",
+        "nodes",
+        "concurrency",
+        "max_num_seqs",
+        "recommended_max_num_seqs",
+        "gpus_per_node",
+        "gpus_per_replica",
+        "replicas_per_node",
+        "nodes_per_replica",
+        "spare_replicas",
+        "attempts_per_task",
+        "requests_per_task",
+        "smallest_tp",
+        "compress_ratio",
+    }
+)
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 KB, MB, GB, TB = 10**3, 10**6, 10**9, 10**12

@@ -5,7 +5,7 @@ from typing import NamedTuple
 from app.domain.deployment import Deployment
 from app.domain.llm import Llm
 from app.domain.precision import WEIGHTS, WeightFormat
-from app.domain.provenance import Basis, Step
+from app.domain.provenance import Basis, Step, step
 from app.domain.units import plain
 
 
@@ -68,12 +68,14 @@ def weights_steps(llm: Llm, deployment: Deployment, size: WeightsSize, per_gpu: 
         share = f"{llm.num_expert_params}/{llm.num_params}"
         substituted += f" x (1 - {share} + {share} / {dp})"
     return [
-        Step(
-            name="weights_bytes", formula="recorded size of the checkpoint" if size.basis == "datasheet" else "params x bytes_per_param", substituted=size.substituted, value=size.num_bytes, unit="bytes",
-            basis=size.basis, source=size.source,
+        step(
+            "weights_bytes",
+            "recorded size of the checkpoint" if size.basis == "datasheet" else "params x bytes_per_param",
+            size.substituted,
+            size.num_bytes,
+            "bytes",
+            size.source,
+            basis=size.basis,
         ),
-        Step(
-            name="weights_bytes_per_gpu", formula=formula, substituted=substituted, value=per_gpu, unit="bytes", basis="exact",
-            source="https://arxiv.org/abs/1909.08053 (tensor parallelism)",
-        ),
-    ]  # fmt: skip
+        step("weights_bytes_per_gpu", formula, substituted, per_gpu, "bytes", "https://arxiv.org/abs/1909.08053 (tensor parallelism)"),
+    ]

@@ -1,5 +1,6 @@
 """What the traffic asks for: request rate, lengths, sharing, and the latency objectives."""
 
+import itertools
 from collections.abc import Sequence
 from typing import Annotated
 
@@ -29,7 +30,7 @@ class TokenLengths(Given):
     @model_validator(mode="after")
     def _ordered(self) -> "TokenLengths":
         known = [(name, value) for name in ("p50", "p95", "p99") if (value := getattr(self, name)) is not None]
-        for (low, small), (high, large) in zip(known, known[1:], strict=False):
+        for (low, small), (high, large) in itertools.pairwise(known):
             if small > large:
                 raise ValueError(f"{low} {small:g} is above {high} {large:g}: percentiles must not fall")
         for name, value in known:
@@ -98,9 +99,8 @@ class Workload(Given):
         if self.mean_rps is not None and self.mean_rps > self.peak_rps:
             raise ValueError(f"mean_rps {self.mean_rps:g} is above peak_rps {self.peak_rps:g}")
         if self.shared_prefix_tokens is not None and self.shared_prefix_tokens > self.lengths("input_tokens").mean:
-            raise ValueError(
-                f"shared_prefix_tokens {self.shared_prefix_tokens:g} is more than the mean prompt of {self.lengths('input_tokens').mean:g} tokens"
-            )
+            mean = self.lengths("input_tokens").mean
+            raise ValueError(f"shared_prefix_tokens {self.shared_prefix_tokens:g} is more than the mean prompt of {mean:g} tokens")
         return self
 
     def lengths(self, which: str) -> TokenLengths:

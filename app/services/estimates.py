@@ -7,7 +7,6 @@ from pydantic import BaseModel
 
 from app import __version__
 from app.domain.bounds import SpeedBounds, speed_bounds
-from app.domain.capacity import Sizing
 from app.domain.capacity_answer import CapacityAnswer, answer_capacity
 from app.domain.catalog import Catalog
 from app.domain.concurrency import ConcurrencyAnswer, answer_concurrency, at_length
@@ -20,7 +19,8 @@ from app.domain.kv_answer import KvAnswer, answer_kv
 from app.domain.llm import Llm
 from app.domain.memory import GENERIC_RESERVE_RATIO, Fit, fit
 from app.domain.memory_answer import MemoryAnswer, answer_memory
-from app.domain.provenance import Answer, Note, Step, Versions
+from app.domain.provenance import Answer, Note, Step, Versions, step
+from app.domain.sizing import Sizing
 from app.domain.units import plain, tidy
 from app.services.references import resolve_gpu, resolve_model
 from app.services.requests import CapacityRequest, ConcurrencyRequest, CostRequest, KvRequest, MemoryRequest
@@ -138,7 +138,7 @@ def capacity(catalog: Catalog, request: CapacityRequest) -> CapacityAnswer:
         safety_ratio=request.safety_ratio,
         redundancy_ratio=request.redundancy_ratio,
         spare_replicas=request.spare_replicas,
-        gpus_per_node=_gpus_per_node(request, gpu, notes),
+        gpus_per_node=_gpus_per_node(request, notes),
         usd_per_gpu_hour=price,
         price_source=price_source,
         assumptions=notes,
@@ -211,7 +211,10 @@ def _defaults(llm: Llm | None, gpu: Gpu | None, deployment: Deployment) -> list[
         notes.append(
             Note(
                 code="default_reserve",
-                message=f"reserve_bytes_per_gpu was not given: {GENERIC_RESERVE_RATIO:.0%} of the memory stays for everything beside weights and KV cache.",
+                message=(
+                    f"reserve_bytes_per_gpu was not given: {GENERIC_RESERVE_RATIO:.0%} of the memory stays for everything beside weights "
+                    "and KV cache."
+                ),
             )
         )
     return notes
@@ -230,7 +233,7 @@ def _bounds(request: CapacityRequest, llm: Llm | None, gpu: Gpu | None, found: F
         raise
 
 
-def _gpus_per_node(request: CapacityRequest, gpu: Gpu | None, notes: list[Note]) -> int:
+def _gpus_per_node(request: CapacityRequest, notes: list[Note]) -> int:
     if request.gpus_per_node is not None:
         return request.gpus_per_node
     notes.append(_default("gpus_per_node", GPUS_PER_NODE))
@@ -246,7 +249,10 @@ def _catalog_price(catalog: Catalog, gpu: str, notes: list[Note]) -> tuple[float
     notes.append(
         Note(
             code="catalog_price",
-            message=f"usd_per_gpu_hour was not given: the lowest on-demand price of {gpu}, {plain(price.low_usd_per_hour)}{span} USD ({price.priced_on}).",
+            message=(
+                f"usd_per_gpu_hour was not given: the lowest on-demand price of {gpu}, {plain(price.low_usd_per_hour)}{span} USD "
+                f"({price.priced_on})."
+            ),
         )
     )
     return price.low_usd_per_hour, f"catalog {price.slug}, {price.priced_on}: {'; '.join(price.sources)}"
@@ -262,10 +268,9 @@ def _gpu_price(catalog: Catalog, request: CapacityRequest, gpu: Gpu | None, note
 def _replica_price(catalog: Catalog, request: CostRequest, notes: list[Note]) -> tuple[float, Step]:
     """Price of one replica [USD/hour] and its line of working."""
     if request.replica_usd_per_hour is not None:
-        return request.replica_usd_per_hour, Step(
-            name="replica_usd_per_hour", formula="given", substituted=plain(request.replica_usd_per_hour), value=request.replica_usd_per_hour,
-            unit="USD/hour", basis="exact", source="request",
-        )  # fmt: skip
+        return request.replica_usd_per_hour, step(
+            "replica_usd_per_hour", "given", plain(request.replica_usd_per_hour), request.replica_usd_per_hour, "USD/hour", "request"
+        )
     assert request.gpus is not None  # noqa: S101 - the request type asks for it
     price, source = request.usd_per_gpu_hour, "request"
     if price is None:
@@ -280,10 +285,15 @@ def _replica_price(catalog: Catalog, request: CostRequest, notes: list[Note]) ->
             )
         price, source = found
     hourly = tidy(price * request.gpus)
-    return hourly, Step(
-        name="replica_usd_per_hour", formula="gpus x usd_per_gpu_hour", substituted=f"{request.gpus} x {plain(price)}",
-        value=hourly, unit="USD/hour", basis="exact" if source == "request" else "datasheet", source=source,
-    )  # fmt: skip
+    return hourly, step(
+        "replica_usd_per_hour",
+        "gpus x usd_per_gpu_hour",
+        f"{request.gpus} x {plain(price)}",
+        hourly,
+        "USD/hour",
+        source,
+        basis="exact" if source == "request" else "datasheet",
+    )
 
 
 CALCULATIONS: Final[Mapping[str, tuple[type[BaseModel], Callable[[Catalog, Any], Answer]]]] = {

@@ -5,12 +5,12 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Discriminator, Field, PositiveInt, Tag, model_validator
 
-from app.domain.capacity import Measured
 from app.domain.cost import Throughput
 from app.domain.deployment import Deployment, Tokens
 from app.domain.hardware import PeakFlops, Rate
 from app.domain.llm import LayerGroup
 from app.domain.precision import KvChoice
+from app.domain.sizing import Measured
 from app.domain.value import Given
 from app.domain.workload import Lengths, Slo, Workload
 

@@ -21,7 +21,8 @@ def ask(client: TestClient) -> Ask:
         answer = client.post(path, json=body)
         assert answer.status_code == 200, answer.text
         parsed: dict[str, Any] = answer.json()
-        assert parsed["summary"] and parsed["working"]
+        assert parsed["summary"]
+        assert parsed["working"]
         return parsed
 
     return post
@@ -77,7 +78,8 @@ def test_weights_70b_bf16_on_one_card_does_not_fit(ask: Ask) -> None:
         "/memory", model={"params": given["params"]}, gpu=card(given["gpu_memory_gb"]), deployment={"weights": given["precision"], "tp": 1}
     )
     assert (answer["verdict"] != "does_not_fit") is exact["fits"]
-    assert answer["limiting"] == "weights" and answer["margin_bytes"] == -60 * GB
+    assert answer["limiting"] == "weights"
+    assert answer["margin_bytes"] == -60 * GB
 
 
 def test_weights_70b_bf16_on_two_cards_loads_but_does_not_serve(ask: Ask) -> None:
@@ -128,7 +130,8 @@ def test_kv_by_context(ask: Ask) -> None:
 
 def test_gqa_mqa_ratio(ask: Ask) -> None:
     given, exact, _, _ = example("gqa-mqa-ratio")
-    assert given["query_heads"] == LLAMA_70B["num_attention_heads"] and given["kv_heads"]["gqa"] == LLAMA_70B["num_kv_heads"]
+    assert given["query_heads"] == LLAMA_70B["num_attention_heads"]
+    assert given["kv_heads"]["gqa"] == LLAMA_70B["num_kv_heads"]
     answer = ask("/kv", model=LLAMA_70B)
     ratios = {row["attention"]: row["vs_mha_ratio"] for row in answer["by_attention"]}
     assert ratios == exact["kv_vs_mha"]
@@ -157,7 +160,8 @@ def test_concurrency_4xh100(ask: Ask, unit: int, reading: str) -> None:
     low, high = stated["max_num_seqs"]
     assert low <= answer["recommended_max_num_seqs"] <= high
     if reading == "if_gib":
-        assert answer["max_concurrency"] == stated["max_requests"] and answer["safe_concurrency"] == stated["safe_requests"]
+        assert answer["max_concurrency"] == stated["max_requests"]
+        assert answer["safe_concurrency"] == stated["safe_requests"]
         assert answer["kv_capacity_tokens"] == pytest.approx(stated["token_positions"], rel=0.005)
 
 
@@ -169,7 +173,7 @@ def test_prefill_flops_70b_4k(ask: Ask) -> None:
 
 def test_attention_flops(ask: Ask) -> None:
     given, exact, _, _ = example("attention-flops")
-    assert LLAMA_70B["num_attention_heads"] * LLAMA_70B["head_dim"] == given["d_model"]  # type: ignore[operator]
+    assert LLAMA_70B["num_attention_heads"] * LLAMA_70B["head_dim"] == given["d_model"]
     limits = ask("/capacity", model=LLAMA_70B, workload=workload(prompt=given["tokens"]))["limits"]
     agrees(limits["attention_full_flops"] / 1e12, exact["full_tflop"])
     agrees(limits["attention_causal_flops"] / 1e12, exact["causal_tflop"])

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.domain.bounds import SpeedBounds, attention_flops, speed_bounds, weights_read_ratio
-from app.domain.capacity import Constraint, Measured, Sizing, constraints_of, nodes_for, replicas_with_redundancy
+from app.domain.capacity import Constraint, constraints_of, nodes_for, replicas_with_redundancy
 from app.domain.concurrency import ConcurrencyAtLength, at_length
 from app.domain.demand import demand_of
 from app.domain.deployment import Deployment, Speculative
@@ -14,6 +14,7 @@ from app.domain.hardware import Gpu, PeakFlops
 from app.domain.memory import fit
 from app.domain.precision import compute_format
 from app.domain.rounding import ceil, floor
+from app.domain.sizing import Measured, Sizing
 from app.domain.workload import Slo, TokenLengths, Workload
 from tests.domain.shapes import BUNDLED, CARD, H100, dense
 
@@ -77,7 +78,8 @@ def test_attention_follows_windows_and_latents() -> None:
 def test_experts_are_read_as_they_are_touched() -> None:
     llm = BUNDLED.models["qwen3-30b-a3b"]
     shares = [weights_read_ratio(llm, batch) for batch in (1, 8, 64, 4096)]
-    assert shares == sorted(shares) and shares[-1] == pytest.approx(1, abs=1e-6)
+    assert shares == sorted(shares)
+    assert shares[-1] == pytest.approx(1, abs=1e-6)
     experts = llm.num_expert_params
     assert shares[0] == pytest.approx(1 - experts * (1 - 8 / 128) / llm.num_params)
     assert weights_read_ratio(dense(), 1) == 1
@@ -132,10 +134,13 @@ def test_time_in_system_prefers_measurement_then_objectives_then_bounds() -> Non
     cases = [sizing(workload(), measured=measured, slo=slo), sizing(workload(), slo=slo), sizing(workload())]
     found = [case.time_in_system_s for case in cases]
     assert [item and item.basis for item in found] == ["measured", "assumed", "bound"]
-    assert found[0] and found[0].value == pytest.approx(0.2 + 0.8 + 500 * 0.025)
-    assert found[1] and found[1].value == pytest.approx(2 + 500 * 0.04)
+    assert found[0]
+    assert found[0].value == pytest.approx(0.2 + 0.8 + 500 * 0.025)
+    assert found[1]
+    assert found[1].value == pytest.approx(2 + 500 * 0.04)
     by_e2e = sizing(workload(), slo=Slo(e2e_p95_s=9)).time_in_system_s
-    assert by_e2e and by_e2e.value == 9
+    assert by_e2e
+    assert by_e2e.value == 9
 
 
 def test_a_constraint_is_as_sure_as_its_weaker_side() -> None:
@@ -145,13 +150,17 @@ def test_a_constraint_is_as_sure_as_its_weaker_side() -> None:
 
 def test_an_objective_below_the_bound_cannot_be_held() -> None:
     found = by_name(constraints_of(sizing(workload(prompt=100_000), slo=Slo(ttft_p95_s=0.01))))["slo"]
-    assert found.replicas is None and found.per_replica == 0 and "ttft_p95" in found.note
+    assert found.replicas is None
+    assert found.per_replica == 0
+    assert "ttft_p95" in found.note
 
 
 def test_a_tpot_objective_limits_the_batch() -> None:
     tight = by_name(constraints_of(sizing(workload(), slo=Slo(ttft_p95_s=2, tpot_p95_s=0.007))))["slo"]
     loose = by_name(constraints_of(sizing(workload(), slo=Slo(ttft_p95_s=2, tpot_p95_s=0.1))))["slo"]
-    assert tight.per_replica is not None and loose.per_replica is not None and tight.per_replica < loose.per_replica
+    assert tight.per_replica is not None
+    assert loose.per_replica is not None
+    assert tight.per_replica < loose.per_replica
 
 
 def test_max_num_seqs_limits_concurrency() -> None:

@@ -36,7 +36,9 @@ def test_tokens_requests_and_tasks() -> None:
 
 def test_without_a_throughput_only_the_fleet_has_a_price() -> None:
     answer = cost(Throughput(), replicas=3)
-    assert answer.usd_per_hour == 60 and answer.usd_per_request is None and answer.usd_per_million_output_tokens is None
+    assert answer.usd_per_hour == 60
+    assert answer.usd_per_request is None
+    assert answer.usd_per_million_output_tokens is None
     assert "no_throughput" in {note.code for note in answer.warnings}
 
 

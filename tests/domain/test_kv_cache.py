@@ -68,7 +68,8 @@ def test_precision_of_the_cache() -> None:
 
 def test_stated_caches_answer_only_for_what_is_stated() -> None:
     stated, scalable = BUNDLED.models["deepseek-v4.1-flash"], BUNDLED.models["qwen3.8-flash-next"]
-    assert resolve_kv_format(stated, "auto") == "fp4" and kv_cost(stated, "fp4").bytes_per_token == 890
+    assert resolve_kv_format(stated, "auto") == "fp4"
+    assert kv_cost(stated, "fp4").bytes_per_token == 890
     with pytest.raises(MissingFigure, match="only stated for fp4"):
         kv_cost(stated, "bf16")
     assert (kv_cost(scalable, "bf16").bytes_per_token, kv_cost(scalable, "fp8").bytes_per_token) == (24576, 12288)

@@ -22,6 +22,7 @@ UNIT_ELSEWHERE = {
     ("Evidence", "observed"),  # the metric's name beside it
     ("Evidence", "threshold"),
     ("Comparison", "number"),
+    ("DiagnoseRequest", "thresholds"),
     ("Difference", "change"),  # relative
     ("TokenLengths", "mean"),  # always the value of a field called *_tokens or tokens_per_*
     ("TokenLengths", "p50"),
@@ -41,7 +42,7 @@ def value_types() -> Iterator[type[BaseModel]]:
     while pending:
         kind = pending.pop()
         pending += kind.__subclasses__()
-        if kind.__module__.startswith("app."):
+        if kind.__module__.startswith(("app.domain.", "app.services.")):
             yield kind
 
 
@@ -74,7 +75,9 @@ def test_every_numeric_field_names_its_unit() -> None:
 def test_the_walk_finds_types_and_numbers() -> None:
     names = {kind.__name__ for kind in value_types()}
     assert {"Deployment", "Gpu", "MemoryAnswer", "CapacityRequest", "Step"} <= names
-    assert holds_a_number(float | None) and holds_a_number(list[int]) and not holds_a_number(str | None)
+    assert holds_a_number(float | None)
+    assert holds_a_number(list[int])
+    assert not holds_a_number(str | None)
 
 
 @pytest.mark.parametrize(
@@ -87,4 +90,6 @@ def test_plain_numbers_can_be_typed_into_a_calculator(number: float, text: str) 
 def test_people_read_both_units() -> None:
     assert gigabytes(80 * 10**9) == "80 GB (74.51 GiB)"
     assert (seconds(0.0153), seconds(2)) == ("15.3 ms", "2 s")
-    assert exact(4.0) == 4 and isinstance(exact(4.0), int) and exact(4.5) == 4.5
+    assert exact(4.0) == 4
+    assert isinstance(exact(4.0), int)
+    assert exact(4.5) == 4.5

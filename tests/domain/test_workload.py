@@ -62,6 +62,9 @@ def test_percentiles_of_a_mix_are_ordered_lengths_of_its_classes(parts: list[tup
     classes = [{"share_ratio": weight / total, "input_tokens": length, "output_tokens": 1} for weight, length in parts]
     lengths = Workload.model_validate({"peak_rps": 1, "classes": classes}).lengths("input_tokens")
     known = {float(length) for _, length in parts}
-    assert lengths.p50 is not None and lengths.p95 is not None and lengths.p99 is not None
-    assert lengths.p50 <= lengths.p95 <= lengths.p99 and {lengths.p50, lengths.p95, lengths.p99} <= known
+    assert lengths.p50 is not None
+    assert lengths.p95 is not None
+    assert lengths.p99 is not None
+    assert lengths.p50 <= lengths.p95 <= lengths.p99
+    assert {lengths.p50, lengths.p95, lengths.p99} <= known
     assert min(known) * (1 - 1e-9) <= lengths.mean <= max(known) * (1 + 1e-9)

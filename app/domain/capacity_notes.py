@@ -1,0 +1,90 @@
+"""What the reader of a capacity answer should know: bounds, limits that cannot be held, and what the shape of the traffic means."""
+
+from collections.abc import Sequence
+
+from app.domain.capacity import Constraint
+from app.domain.deployment import Deployment
+from app.domain.memory import Fit
+from app.domain.provenance import Note
+from app.domain.sizing import Sizing
+from app.domain.units import plain
+from app.domain.workload import Slo, Workload
+
+WARN_UTILIZATION_RATIO = 0.9
+"""Above this share of the capacity queues grow quickly: waiting grows with 1 / (1 - utilisation), https://doi.org/10.1002/9781119453765."""
+
+
+def capacity_warnings(
+    workload: Workload,
+    sizing: Sizing,
+    constraints: Sequence[Constraint],
+    found: Fit | None,
+    utilization: float | None,
+    slo: Slo | None,
+    deployment: Deployment,
+) -> list[Note]:
+    warnings: list[Note] = []
+
+    def warn(code: str, message: str) -> None:
+        warnings.append(Note(code=code, message=message))
+
+    if found is not None and found.verdict != "serves":
+        warn(found.verdict, f"One replica does not serve ({found.verdict}, limited by {found.limiting}): no number of replicas helps.")
+    if any(item.basis == "bound" for item in constraints):
+        warn(
+            "speed_is_a_bound",
+            "Speeds are physical bounds, not estimates: real engines need more replicas. Give measured figures for a plan to rely on.",
+        )
+    for item in constraints:
+        if item.demand is not None and item.per_replica == 0:
+            warn(f"{item.name}_unattainable", f"The {item.name} constraint {item.note}; it takes no part in the replica count.")
+    if utilization is not None and utilization > WARN_UTILIZATION_RATIO:
+        warn("high_utilization", f"The fleet runs at {utilization:.0%} of its capacity: above 90 % queues grow quickly.")
+    warnings += _traffic_notes(workload, sizing, deployment, slo)
+    return warnings
+
+
+def _traffic_notes(workload: Workload, sizing: Sizing, deployment: Deployment, slo: Slo | None) -> list[Note]:
+    """What the shape of the traffic means for the plan."""
+    demand, notes = sizing.demand, []
+    prompt, output = demand.mean_input_tokens, demand.mean_output_tokens
+    if prompt >= 4 * output:
+        notes.append(
+            Note(
+                code="prefill_heavy",
+                message=f"Prompts of {plain(prompt)} tokens against outputs of {plain(output)}: prefill is the heavy part, TTFT at risk.",
+            )
+        )
+        if prompt >= 1000 and not workload.prefix_hit_ratio:
+            notes.append(
+                Note(
+                    code="prefix_cache_opportunity",
+                    message="Long prompts without a prefix hit ratio: common prompts or documents would come from the prefix cache.",
+                )
+            )
+    if output >= 200 and prompt >= 4 * output:
+        notes.append(
+            Note(
+                code="decode_not_negligible",
+                message=f"{plain(output)} output tokens still hold a decode slot for most of a request's time.",
+            )
+        )
+    if demand.p95_input_tokens is not None and demand.p95_input_tokens >= 2 * prompt:
+        notes.append(
+            Note(
+                code="long_input_tail",
+                message=(
+                    f"P95 prompts of {plain(demand.p95_input_tokens)} tokens are {demand.p95_input_tokens / prompt:.3g} times the mean: "
+                    "KV cache and tail latency are at risk."
+                ),
+            )
+        )
+    if demand.p95_input_tokens is None and slo is not None:
+        notes.append(
+            Note(code="no_percentiles", message="Objectives are percentiles but the lengths are means only: the tail is not judged.")
+        )
+    if deployment.speculative is not None and prompt >= 4 * output:
+        notes.append(
+            Note(code="speculation_helps_decode_only", message="Speculative decoding does not shorten prefill, the heavy part here.")
+        )
+    return notes

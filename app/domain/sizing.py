@@ -1,0 +1,133 @@
+"""What the replica count is computed from: demand, measured figures, objectives, and the times and concurrency that follow."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Annotated, NamedTuple
+
+from pydantic import Field
+
+from app.domain.bounds import SpeedBounds
+from app.domain.concurrency import ConcurrencyAtLength
+from app.domain.demand import Demand
+from app.domain.provenance import Basis
+from app.domain.units import plain, tidy
+from app.domain.value import Given, Value
+from app.domain.workload import Seconds, Slo
+
+Tps = Annotated[float, Field(gt=0, le=1e12)]
+
+
+class Measured(Given):
+    """What was measured on one replica; each figure replaces the modelled one."""
+
+    output_tokens_per_s: Tps | None = None
+    """Output tokens per second that one replica sustains within the objectives."""
+    input_tokens_per_s: Tps | None = None
+    """Input tokens per second that one replica sustains."""
+    concurrency: Annotated[float, Field(gt=0, le=1e6)] | None = None
+    """Requests that one replica runs at once within the objectives."""
+    kv_concurrency: Annotated[float, Field(gt=0, le=1e6)] | None = None
+    """Requests whose KV cache one replica holds safely."""
+    queue_s: Annotated[float, Field(ge=0, le=1e6)] | None = None
+    """Time before prefill starts [s]."""
+    ttft_s: Seconds | None = None
+    """Time to first token without the queue [s]."""
+    tpot_s: Seconds | None = None
+    """Time per output token [s]."""
+    e2e_s: Seconds | None = None
+    """Mean time of a request in the system [s]; given, it replaces queue + TTFT + output x TPOT."""
+
+
+class Latency(Value):
+    """Times of one request of mean length."""
+
+    queue_s: float
+    """Before prefill starts [s]."""
+    ttft_s: float
+    """Time to first token without the queue [s]."""
+    tpot_s: float
+    """Time per output token [s]."""
+    e2e_s: float
+    """queue + TTFT + output tokens x TPOT [s]; benchmark tools count one TPOT less: TPOT = (E2E - TTFT) / (output tokens - 1)."""
+    next_500_output_tokens_s: float
+    """What 500 more output tokens add: 500 x TPOT [s]."""
+    basis: Basis
+    """measured, assumed (the objectives themselves), or bound (no engine is faster)."""
+
+
+class Known(NamedTuple):
+    """A figure, how it is known, and its formula with the numbers in it."""
+
+    value: float
+    basis: Basis
+    substituted: str
+
+
+@dataclass(frozen=True)
+class Sizing:
+    """What the constraints are computed from."""
+
+    demand: Demand
+    measured: Measured | None
+    slo: Slo | None
+    holds: ConcurrencyAtLength | None
+    max_num_seqs: int | None
+    bounds: SpeedBounds | None
+
+    @cached_property
+    def context_tokens(self) -> float:
+        """Mean context of a sequence while it decodes: the prompt and half of the output [tokens]."""
+        return self.demand.mean_input_tokens + self.demand.mean_output_tokens / 2
+
+    @cached_property
+    def running(self) -> float:
+        """Requests that one replica runs at once: measured, else what it holds safely, else one."""
+        if self.measured and self.measured.concurrency is not None:
+            return self.measured.concurrency
+        if self.holds is not None and self.holds.safe_concurrency:
+            return self.holds.safe_concurrency
+        return 1
+
+    @cached_property
+    def latency(self) -> Latency | None:
+        """Measured times where they are given, else the bounds at the running concurrency; None without either."""
+        measured = self.measured
+        if measured and measured.ttft_s is not None and measured.tpot_s is not None:
+            return self._latency(measured.queue_s or 0.0, measured.ttft_s, measured.tpot_s, "measured")
+        if self.bounds is None:
+            return None
+        ttft = self.bounds.prefill_s(self.demand.mean_input_tokens)
+        return self._latency(0.0, ttft, self.bounds.tpot_s(self.running, self.context_tokens), "bound")
+
+    def _latency(self, queue: float, ttft: float, tpot: float, basis: Basis) -> Latency:
+        e2e = queue + ttft + self.demand.mean_output_tokens * tpot
+        return Latency(queue_s=queue, ttft_s=ttft, tpot_s=tpot, e2e_s=e2e, next_500_output_tokens_s=500 * tpot, basis=basis)
+
+    @cached_property
+    def time_in_system_s(self) -> Known | None:
+        """Mean time of a request in the system [s].
+
+        Measured first; else the objectives (a system that just holds them keeps requests that long); else the bounds.
+        """
+        measured, slo, output = self.measured, self.slo, self.demand.mean_output_tokens
+        if measured and measured.e2e_s is not None:
+            return Known(measured.e2e_s, "measured", f"measured e2e {plain(measured.e2e_s)}")
+        latency = self.latency
+        if latency is not None and latency.basis == "measured":
+            terms = f"{plain(latency.queue_s)} + {plain(latency.ttft_s)} + {plain(output)} x {plain(latency.tpot_s)}"
+            return Known(latency.e2e_s, "measured", terms)
+        if slo is not None:
+            e2e, ttft, tpot = (slo.e2e_p95_s or slo.e2e_p99_s), (slo.ttft_p95_s or slo.ttft_p99_s), (slo.tpot_p95_s or slo.tpot_p99_s)
+            if ttft is not None and tpot is not None and (e2e is None or ttft + output * tpot <= e2e):
+                return Known(ttft + output * tpot, "assumed", f"objectives: {plain(ttft)} + {plain(output)} x {plain(tpot)}")
+            if e2e is not None:
+                return Known(e2e, "assumed", f"objective e2e {plain(e2e)}")
+        if latency is not None:
+            return Known(latency.e2e_s, "bound", f"{plain(latency.ttft_s)} + {plain(output)} x {plain(latency.tpot_s)}")
+        return None
+
+    @cached_property
+    def concurrency(self) -> Known | None:
+        """Requests in the system at the peak, by Little's law: request_rps x time_in_system_s."""
+        inside, rps = self.time_in_system_s, self.demand.request_rps
+        return None if inside is None else Known(tidy(rps * inside.value), inside.basis, f"{plain(rps)} x {plain(inside.value)}")
