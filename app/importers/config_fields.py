@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterator, Mapping
 
 from app.domain.errors import InvalidInput, UnsupportedConfig
-from app.importers.harmless_fields import is_harmless
+from app.importers.harmless_fields import INERT, is_harmless
 
 MAX_COUNT = 10**9
 MAX_LIST_LENGTH = 10_000
@@ -123,6 +123,15 @@ class ConfigFields:
                 raise UnsupportedConfig(detail, field=f"{self.at(name)}/{index}", value=shown(entry), expected=expected)
         return tuple(value)
 
+    def flags(self, name: str, *, length: int) -> tuple[bool, ...] | None:
+        """One boolean per layer, or None when the field is left out."""
+        _, value = self.find(name)
+        if value is None:
+            return None
+        if not isinstance(value, list | tuple) or len(value) != length or not all(isinstance(entry, bool) for entry in value):
+            raise self.wrong(name, f"a list of {length} booleans, one per layer")
+        return tuple(value)
+
     def counts(
         self, name: str, *, minimum: int = 0, maximum: int = MAX_COUNT, lengths: Collection[int] | None = None
     ) -> tuple[int, ...] | None:
@@ -174,7 +183,10 @@ class ConfigFields:
     def unread(self) -> Iterator[str]:
         """Pointers to the fields that hold a value and were neither read nor are known to say nothing about size."""
         for name, value in self.fields.items():
-            if value is not None and name not in self._read and not is_harmless(name):
-                yield self.at(name)
+            if value is None or name in self._read or is_harmless(name):
+                continue
+            if name in INERT and value == INERT[name] and isinstance(value, bool) == isinstance(INERT[name], bool):
+                continue
+            yield self.at(name)
         for section in self._sections:
             yield from section.unread()

@@ -5,77 +5,80 @@ The list was decided from published configurations: fields that the common confi
 training losses, and the run-time choices of the public implementations. A field that is in no list is refused.
 """
 
-_SUFFIXES = (
-    "_token_id",
-    "_token_ids",
-    "_token_index",
-    "_dropout",
-    "_dropout_prob",
-    "_pdrop",
-    "_eps",
-    "_epsilon",
-    "_theta",
-    "_loss_coef",
-    "_loss_weight",
-)
+from collections.abc import Mapping
+
+_SUFFIXES = ("_token_id", "_token_ids", "_token_index", "_dropout", "_dropout_prob", "_pdrop", "_eps", "_epsilon", "_theta", "_loss_coef")
 
 _OF_EVERY_CONFIGURATION = """
     _attn_implementation _attn_implementation_autoset _commit_hash _name_or_path architectures auto_map chunk_size_feed_forward
-    custom_pipelines finetuning_task id2label label2id is_decoder is_encoder_decoder model_type problem_type pruned_heads return_dict
-    return_dict_in_generate output_attentions output_hidden_states output_scores output_router_logits task_specific_params
-    tie_encoder_decoder tokenizer_class tokenizer_file torchscript transformers_version unsloth_fixed unsloth_version use_bfloat16 use_cache
-    tf_legacy_loss prefix cross_attention_hidden_size add_cross_attention remove_invalid_values name language keys_to_ignore_at_inference
-    transformers.js_config ignore_index dtype torch_dtype init_device verbose save_model_flag model_id model_name
+    finetuning_task id2label ignore_index is_causal is_decoder is_llama_config label2id model_type output_attentions output_hidden_states
+    output_router_logits output_scores prefix problem_type remove_invalid_values return_dict return_dict_in_generate save_model_flag
+    task_specific_params tf_legacy_loss tokenizer_class torchscript transformers.js_config transformers_version unsloth_fixed
+    unsloth_version use_bfloat16 use_cache validate_runner_input verbose init_device dtype torch_dtype
 """
 _GENERATION = """
-    bad_words_ids begin_suppress_tokens suppress_tokens diversity_penalty do_sample early_stopping encoder_no_repeat_ngram_size
-    exponential_decay_length_penalty length_penalty max_length min_length max_new_tokens no_repeat_ngram_size num_beam_groups num_beams
-    num_return_sequences repetition_penalty temperature top_k top_p typical_p generation_config num_logits_to_keep cache_implementation
-    use_cache_quantization use_cache_kernel
+    bad_words_ids begin_suppress_tokens cache_implementation diversity_penalty do_sample early_stopping encoder_no_repeat_ngram_size
+    exponential_decay_length_penalty length_penalty max_length min_length no_repeat_ngram_size num_beam_groups num_beams
+    num_logits_to_keep num_return_sequences repetition_penalty suppress_tokens temperature top_k top_p typical_p
 """
 _POSITIONS = """
-    rope_scaling rope_theta rope_parameters rope_type rope_percent rope_pct rope_fraction rope_ratio rope_interleave rope_interleaved
-    rope_local_base_freq rope_traditional rotary rotary_dim rotary_pct rotary_emb_base rotary_emb_fraction rotary_emb_scale_base
-    rotary_emb_interleaved rotary_percentage partial_rotary_factor partial_rotary_factors position_embedding_type alibi
-    original_max_position_embeddings max_sequence_length initial_context_length use_mrope indexer_rope_interleave compress_rope_theta
-    no_rope_layer_interval nope_layer_interval use_rope_layers yarn_only_types layer_rope_theta mrope_section long_factor short_factor
-    seq_length max_window_layers_rope use_rope rope_head_dim swa_rope_theta swa_partial_rotary_factor mscale mscale_all_dim
+    alibi indexer_rope_interleave initial_context_length interpolate_factor no_rope_layer_interval nope_layer_interval
+    original_max_position_embeddings partial_rotary_factor partial_rotary_factors position_embedding_type rope_interleave
+    rope_interleaved rope_local_base_freq rope_parameters rope_scaling rotary rotary_dim rotary_emb_base rotary_pct use_mrope
+    use_rope_layers yarn_only_types
 """
 _INITIALISATION_AND_TRAINING = """
-    initializer_range initializer_factor init_method_std init_std init_method attention_dropout hidden_dropout embd_pdrop resid_pdrop
-    attn_pdrop emb_pdrop dropout classifier_dropout summary_activation summary_first_dropout summary_proj_to_labels summary_type
-    summary_use_proj gradient_checkpointing aux_loss_alpha seq_aux router_jitter_noise input_jitter_noise rescale_prenorm_residual
-    pretraining_tp scale_attn_weights attention_softmax_in_fp32 scale_attention_softmax_in_fp32 use_flash_attn use_flash_attention
-    flash_attn fused_mlp slow_but_exact offset_alibi masked_softmax_fusion n_embed_dropout bias_dropout_fusion skip_bias_add
-    skip_bias_add_qkv attention_interface_fp32 embed_dropout_prob use_logits_dtype first_attn_dropout ep_size moe_router_dtype
-    moe_router_fp32 need_fp32_gate enable_moe_fp32_combine enable_attention_fp32_softmax enable_lm_head_fp32 use_bidirectional_attention
+    attention_probs_dropout_prob aux_loss_alpha ep_size gradient_checkpointing init_std initializer_factor initializer_range
+    input_jitter_noise moe_loss_weight n_special predict_special_tokens pretraining_tp rescale_prenorm_residual router_jitter_noise
+    seq_aux slow_but_exact summary_activation summary_proj_to_labels summary_type summary_use_proj
 """
-_SCALES_AND_NORMS = """
-    rms_norm_eps layer_norm_eps layer_norm_epsilon layernorm_epsilon norm_epsilon norm_eps norm_type post_norm_eps logit_scale
-    logits_scaling embedding_multiplier residual_multiplier attention_multiplier query_pre_attn_scalar final_logit_softcapping
-    attn_logit_softcapping attn_scale attn_temperature_tuning floor_scale qk_scale_factor output_multiplier routed_scaling_factor
-    router_scaling_factor moe_router_scaling_factor norm_topk_prob norm_expert_weight moe_renormalize route_norm route_scale
-    scoring_func topk_group n_group num_expert_group topk_group use_grouped_topk moe_router_activation moe_router_activation_func
-    moe_router_use_sigmoid moe_norm_min attention_value_scale swiglu_limit swiglu_limits swiglu_limits_shared swiglu_alpha
-    activation_situ_beta activation_situ_linear_beta full_attn_alpha_factor full_attn_beta_factor linear_attn_alpha_factor
-    linear_attn_beta_factor mlp_alpha_factor mlp_beta_factor layernorm_full_attention_alpha layernorm_full_attention_beta
-    layernorm_linear_attention_alpha layernorm_linear_attention_beta layernorm_mlp_alpha layernorm_mlp_beta linear_lower_bound
-    mup_width_scale gegelu_limit clip_qkv softmax_scale use_gemma_norm hc_eps hc_sinkhorn_iters residual_in_fp32
+_NORMS_SCALES_AND_ROUTING = """
+    activation_situ_beta activation_situ_linear_beta apply_residual_connection_post_layernorm attention_multiplier
+    attention_softmax_in_fp32 attention_value_scale attn_logit_softcapping attn_scale attn_temperature_tuning clip_qkv
+    embedding_multiplier final_logit_softcapping floor_scale full_attn_alpha_factor full_attn_beta_factor hc_sinkhorn_iters
+    layernorm_full_attention_alpha layernorm_full_attention_beta layernorm_linear_attention_alpha layernorm_linear_attention_beta
+    layernorm_mlp_alpha layernorm_mlp_beta linear_attn_alpha_factor linear_attn_beta_factor linear_lower_bound logit_scale
+    logits_scaling masked_softmax_fusion mlp_alpha_factor mlp_beta_factor moe_norm_min moe_renormalize moe_router_activation
+    moe_router_activation_func moe_router_scaling_factor moe_router_use_sigmoid n_group norm_expert_weight norm_topk_prob norm_type
+    num_expert_group output_multiplier qk_scale_factor query_pre_attn_scalar residual_in_fp32 residual_multiplier route_norm
+    routed_scaling_factor router_scaling_factor scale_attention_softmax_in_fp32 scale_attn_weights scoring_func swiglu_alpha
+    swiglu_limit swiglu_limits swiglu_limits_shared topk_group use_gemma_norm use_grouped_topk
 """
 _RUN_TIME = """
-    use_mamba_kernels use_mambapy use_associative_scan chunk_size mamba_chunk_size mamba_ssm_dtype mamba_ssm_cache_dtype time_step_floor
-    time_step_limit time_step_max time_step_min time_step_rank sparse_init_block block_size attn_impl max_batch_size
-    moe_shared_expert_overlap index_share_for_mtp_iteration image_seq_length video_seq_length vision_soft_tokens_per_image
-    apply_residual_connection_post_layernorm validate_runner_input is_llama_config predict_special_tokens n_special interpolate_factor
-    mm_tokens_per_image boi_token_index eoi_token_index eoi_token boi_token image_token video_token audio_token image_placeholder
-    video_placeholder use_unified_vision_chunk language_model_only hidden_act hidden_activation activation_function activation
-    mlp_hidden_act mamba_hidden_act act_fn auto_map_extra max_window_size logits_soft_cap
+    block_size chunk_size enable_attention_fp32_softmax enable_lm_head_fp32 enable_moe_fp32_combine index_share_for_mtp_iteration
+    mamba_chunk_size mamba_ssm_cache_dtype mamba_ssm_dtype max_batch_size moe_router_dtype moe_shared_expert_overlap need_fp32_gate
+    time_step_floor time_step_limit time_step_max time_step_min time_step_rank use_associative_scan use_bidirectional_attention
+    use_grouped_mm use_mamba_kernels use_mambapy
+"""
+_ACTIVATIONS = "activation activation_function hidden_act hidden_activation mamba_hidden_act mlp_hidden_act"
+_AROUND_OTHER_MODALITIES = """
+    image_placeholder image_seq_length language_model_only mm_tokens_per_image use_unified_vision_chunk video_placeholder
+    video_seq_length vision_soft_tokens_per_image
 """
 
 HARMLESS = frozenset(
-    " ".join((_OF_EVERY_CONFIGURATION, _GENERATION, _POSITIONS, _INITIALISATION_AND_TRAINING, _SCALES_AND_NORMS, _RUN_TIME)).split()
+    " ".join(
+        (
+            _OF_EVERY_CONFIGURATION,
+            _GENERATION,
+            _POSITIONS,
+            _INITIALISATION_AND_TRAINING,
+            _NORMS_SCALES_AND_ROUTING,
+            _RUN_TIME,
+            _ACTIVATIONS,
+            _AROUND_OTHER_MODALITIES,
+        )
+    ).split()
 )
 """Every field that says nothing about size, for all model types."""
+
+INERT: Mapping[str, object] = {
+    "add_cross_attention": False,
+    "is_encoder_decoder": False,
+    "pruned_heads": {},
+    "tie_encoder_decoder": False,
+}
+"""Fields that say nothing as long as they have this value, the one that decoders have."""
 
 
 def is_harmless(name: str) -> bool:

@@ -120,7 +120,8 @@ def _hy_v3(fields: ConfigFields) -> Architecture:
     fields.require("qk_norm", True)
     mixer = attention(heads, qk_norm="per_head")
     width = fields.count("moe_intermediate_size", "expert_hidden_dim")
-    moe = read_moe(fields, width=width, shared_width=shared_width_of(fields, width), router_bias=True)
+    bias = fields.flag("moe_router_enable_expert_bias", default=True)
+    moe = read_moe(fields, width=width, shared_width=shared_width_of(fields, width), router_bias=bias)
     dense = dense_layers(fields, num_layers(fields), default_first=1)
     mtp = mtp_of(fields, mixer, moe, name="num_nextn_predict_layers")
     return stack_of(fields, [mixer] * num_layers(fields), choose(dense, gated(fields), moe), mtp=mtp)
@@ -152,7 +153,7 @@ def _minimax_m2(fields: ConfigFields) -> Architecture:
     kinds = fields.counts("attn_type_list", minimum=1, maximum=1, lengths=(length,))
     if kinds is None:
         read_layer_types(fields, length, default=(), allowed=(FULL,))
-    fields.skip("use_mtp", "mtp_transformer_layers", "num_mtp_modules")
+    fields.skip("use_mtp", "mtp_transformer_layers", "num_mtp_modules", "mlp_intermediate_size", "shared_moe_mode")
     moe = read_moe(fields, width=fields.count("intermediate_size"), router_bias=fields.flag("use_routing_bias", default=True))
     note = ("Prediction modules (num_mtp_modules) are not in the published checkpoints of this model type and are not counted.",)
     architecture = stack_of(fields, [attention(heads, qk_norm="per_width")] * length, [moe] * length)

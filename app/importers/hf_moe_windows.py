@@ -64,9 +64,14 @@ def _exaone_moe(fields: ConfigFields) -> Architecture:
     mixers = [attention(heads, window=window if kind == SLIDING else None, qk_norm="per_head") for kind in kinds]
     width = fields.count("moe_intermediate_size")
     moe = read_moe(fields, width=width, shared_width=shared_width_of(fields, width), router_bias=True)
+    sparse = fields.flags("is_moe_layer", length=length)
+    fields.require("first_last_k_dense_replace", fields.count("first_k_dense_replace", default=1, minimum=0))
     dense = dense_layers(fields, length, default_first=1)
+    if sparse is not None:
+        if fields.given("mlp_layer_types") and [not flag for flag in sparse] != dense:
+            raise fields.wrong("is_moe_layer", "the same layers as mlp_layer_types")
+        dense = [not flag for flag in sparse]
     narrow = DenseFeedForward(intermediate_size=fields.count("intermediate_size"))
-    fields.skip("is_moe_layer")
     mtp = mtp_of(fields, attention(heads, window=window, qk_norm="per_head"), narrow, name="num_nextn_predict_layers")
     return stack_of(fields, mixers, choose(dense, narrow, moe), mtp=mtp)
 
@@ -118,7 +123,7 @@ def _minimax_m3(fields: ConfigFields) -> Architecture:
     flags: Sequence[int] | None = None if kinds is None else [int(kind != FULL) for kind in kinds]
     if (sparse := fields.section("sparse_attention_config")) is not None:
         sparse.require("use_sparse_attention", True)
-        sparse.skip("sparse_disable_index_value", "sparse_local_block", "sparse_score_type")
+        sparse.skip("sparse_disable_index_value", "sparse_init_block", "sparse_local_block", "sparse_score_type")
         flags = sparse.counts("sparse_attention_freq", maximum=1, lengths=(length,)) or flags
         source, names = sparse, ("sparse_num_index_heads", "sparse_index_dim", "sparse_topk_blocks", "sparse_block_size")
     else:

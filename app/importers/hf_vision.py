@@ -17,10 +17,11 @@ class TowerParams(NamedTuple):
 
 
 class Tower(NamedTuple):
-    """A tower's own fields, those of the file around it, and the width of the language model."""
+    """A tower's own fields, those of the file around it and of an audio tower, and the width of the language model."""
 
     own: ConfigFields
     root: ConfigFields
+    audio: ConfigFields | None
     text_width: int
 
 
@@ -133,6 +134,15 @@ def _gemma4(given: Tower) -> int:
     return embeddings + given.own.count("num_hidden_layers") * block + hidden * given.text_width
 
 
+def _gemma4_unified(given: Tower) -> int:
+    """No tower: patches and audio frames are projected into the language model."""
+    width, patch = given.own.count("mm_embed_dim"), 3 * given.own.count("model_patch_size") ** 2
+    positions = 2 * given.own.count("mm_posemb_size") * width
+    vision = positions + 2 * patch + linear(patch, width) + 4 * width + width * given.text_width
+    return vision + (given.audio.count("audio_embed_dim") * given.text_width if given.audio else 0)
+
+
+_WITH_AUDIO = frozenset({"gemma4_unified"})
 _TOWERS: Mapping[str, Callable[[Tower], int]] = {
     "qwen3_vl": _qwen,
     "qwen3_vl_moe": _qwen,
@@ -146,6 +156,7 @@ _TOWERS: Mapping[str, Callable[[Tower], int]] = {
     "muse_glimmer": _muse_glimmer,
     "glm5_next": _glm5_next,
     "gemma4": _gemma4,
+    "gemma4_unified": _gemma4_unified,
 }
 
 
@@ -154,9 +165,9 @@ def count_tower_params(root: ConfigFields, text: ConfigFields, model_type: str) 
     tower, audio = (root.section(name, refuse_unread=False) for name in ("vision_config", "audio_config"))
     if tower is None and audio is None:
         return TowerParams(None, ())
-    if audio is not None:
+    if audio is not None and model_type not in _WITH_AUDIO:
         return TowerParams(None, ("The vision and audio towers are not counted in num_params: their layout is not known here.",))
     count = _TOWERS.get(model_type)
     if count is None or tower is None:
         return TowerParams(None, (f"The vision tower of {model_type} is not counted in num_params: its layout is not known here.",))
-    return TowerParams(count(Tower(tower, root, text.count("hidden_size"))), ())
+    return TowerParams(count(Tower(tower, root, audio, text.count("hidden_size"))), ())

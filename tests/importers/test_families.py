@@ -8,6 +8,7 @@ import pytest
 
 from app.catalog.loader import load_bundled
 from app.domain.attention import Attention
+from app.domain.errors import InvalidInput
 from app.domain.llm import DenseFeedForward, Llm, MoeFeedForward
 from app.importers.hf_config import llm_from_hf_config
 
@@ -230,3 +231,32 @@ def test_shared_experts_and_their_widths() -> None:
     assert [part.shared_intermediate_size for part in parts] == [256]
     last = (model.layer_groups or ())[-1]
     assert model.num_mtp_params == last.num_params(512) // last.num_layers + 2 * 512**2 + 3 * 512 + 2 * 1000 * 512
+
+
+def test_exaone_lists_its_mixtures_layer_by_layer() -> None:
+    config = LLAMA | {
+        "model_type": "exaone_moe",
+        "sliding_window": 128,
+        "sliding_window_pattern": "LLLG",
+        "num_experts": 8,
+        "num_experts_per_tok": 2,
+        "moe_intermediate_size": 128,
+        "num_shared_experts": 1,
+        "first_last_k_dense_replace": 1,
+        "is_moe_layer": [False, True, True, False],
+    }
+    model = llm_from_hf_config(config)
+    assert windows(model) == {128: 3, None: 1}
+    assert sum(group.num_layers for group in model.layer_groups or () if group.feed_forward[0].kind == "dense") == 2
+    agreeing = config | {"mlp_layer_types": ["dense", "sparse", "sparse", "dense"]}
+    assert llm_from_hf_config(agreeing).layer_groups == model.layer_groups
+    with pytest.raises(InvalidInput, match="the same layers as mlp_layer_types"):
+        llm_from_hf_config(config | {"mlp_layer_types": ["dense", "sparse", "sparse", "sparse"]})
+
+
+def test_latent_layers_without_an_indexer_reuse_the_choice_of_the_one_before() -> None:
+    config = json.loads((Path(__file__).parent / "aiconfigurator_core" / "zai-org--GLM-5_config.json").read_text())
+    by_frequency = llm_from_hf_config(config | {"index_topk_freq": 4, "index_skip_topk_offset": 3})
+    assert by_frequency.layer_groups == BUNDLED["glm-5.2"].layer_groups
+    pattern = "".join("F" if max(index - 2, 0) % 4 == 0 else "S" for index in range(78))
+    assert llm_from_hf_config(config | {"index_topk_pattern": pattern}).layer_groups == by_frequency.layer_groups

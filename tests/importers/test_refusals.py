@@ -114,6 +114,14 @@ def test_a_field_of_another_family_is_not_ignored() -> None:
         llm_from_hf_config(LLAMA | {"use_qk_norm": True})
 
 
+@pytest.mark.parametrize("name", ["add_cross_attention", "is_encoder_decoder", "tie_encoder_decoder"])
+def test_fields_that_are_harmless_only_when_unused(name: str) -> None:
+    assert llm_from_hf_config(LLAMA | {name: False, "pruned_heads": {}}) == llm_from_hf_config(LLAMA)
+    with pytest.raises(UnsupportedConfig) as refused:
+        llm_from_hf_config(LLAMA | {name: True})
+    assert refused.value.field == f"/hf_config/{name}"
+
+
 def test_unknown_fields_inside_objects_are_found() -> None:
     config = {
         "model_type": "dbrx",
