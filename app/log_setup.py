@@ -3,6 +3,7 @@
 import json
 import logging
 import sys
+from datetime import UTC, datetime
 from typing import Any, TextIO
 
 import structlog
@@ -15,6 +16,27 @@ def _as_json_line(_logger: object, _method: str, event: structlog.typing.EventDi
     return _ENCODE(event)
 
 
+_request_lines: TextIO | None = None
+"""Where the lines of requests are written as JSON, None when they go the way of all events."""
+
+
+def log_request(*, request_id: str, method: str, route: str | None, status: int, duration_s: float, problem: str | None) -> None:
+    """Log that a request has ended; as JSON written by hand, which takes a third of what an event costs and is paid by every request."""
+    if _request_lines is None:
+        fields = {"method": method, "route": route, "status": status, "duration_s": round(duration_s, 6)}
+        structlog.get_logger().info("request", **fields, **({"problem": problem} if problem else {}))
+        return
+    # The method is the caller's text; the route and the code of the problem are ours, and the id was checked or made.
+    verb = method if method.isalpha() and method.isascii() else _ENCODE(method)[1:-1]
+    path = "null" if route is None else f'"{route}"'
+    reason = f',"problem":"{problem}"' if problem else ""
+    _request_lines.write(
+        f'{{"at":"{datetime.now(UTC).isoformat()}","level":"info","event":"request","request_id":"{request_id}",'
+        f'"method":"{verb}","route":{path},"status":{status},"duration_s":{duration_s:.6f}{reason}}}\n'
+    )
+    _request_lines.flush()
+
+
 def configure(*, as_json: bool | None = None, stream: TextIO | None = None) -> None:
     """Set up logging for this process; JSON unless the stream is a terminal, or as `as_json` says; standard error by default.
 
@@ -23,10 +45,12 @@ def configure(*, as_json: bool | None = None, stream: TextIO | None = None) -> N
     """
     out = sys.stderr if stream is None else stream
     json_lines = not out.isatty() if as_json is None else as_json
+    global _request_lines
+    _request_lines = out if json_lines else None
     shared: list[Any] = [
         structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,
-        structlog.processors.TimeStamper(fmt="iso", utc=True, key="at"),
+        structlog.processors.TimeStamper(fmt="%Y-%m-%dT%H:%M:%S.%f+00:00", utc=True, key="at"),
     ]
     rendering: list[Any] = (
         # Tracebacks as text: structured ones would carry local variables, and with them what callers sent.
@@ -55,3 +79,11 @@ def configure(*, as_json: bool | None = None, stream: TextIO | None = None) -> N
     logging.captureWarnings(True)
     # Alembic reports its plugins and contexts at every start; what it changed is what matters.
     logging.getLogger("alembic.runtime.plugins").setLevel(logging.WARNING)
+
+
+def reset() -> None:
+    """Undo `configure` for the events of this service; for tests, which share a process."""
+    global _request_lines
+    _request_lines = None
+    structlog.reset_defaults()
+    logging.captureWarnings(False)

@@ -6,13 +6,12 @@ from contextlib import asynccontextmanager, suppress
 from functools import cache
 from typing import Any
 
-import structlog
 from fastapi import APIRouter, FastAPI
 from fastapi.routing import APIRoute
 from sqlalchemy.orm import Session, sessionmaker
 from starlette.concurrency import run_in_threadpool
 
-from app import __version__
+from app import __version__, log_setup
 from app.api import diagnosis, errors, estimates, gpus, health, model_import, models, plans
 from app.api.auth import Authentication, key_lookup
 from app.api.metering import RequestMetrics
@@ -76,8 +75,7 @@ def create_app(settings: Settings, *, session_factory: sessionmaker[Session]) ->
     app.add_middleware(HeadAsGet)
     app.add_middleware(Authentication, required=settings.api_key_required, lookup=key_lookup(session_factory))
     app.add_middleware(RequestLimits, max_body_bytes=settings.max_body_bytes)
-    # Bound now, because an unbound logger assembles itself anew for every event: configure logging before.
-    app.add_middleware(RequestRecord, log=structlog.get_logger().bind(), metrics=metrics)
+    app.add_middleware(RequestRecord, log_line=log_setup.log_request, metrics=metrics)
     for router in ROUTERS:
         app.include_router(router)
     return app

@@ -5,6 +5,7 @@ import json
 import logging
 import warnings
 from collections.abc import Iterator
+from datetime import datetime, timedelta
 
 import pytest
 import structlog
@@ -40,7 +41,7 @@ def test_a_request_is_one_line_with_its_route_and_id(probe: TestClient, lines: i
     duration_s = event.pop("duration_s")
     assert isinstance(duration_s, float)
     assert 0 < duration_s < 10
-    assert str(event.pop("at")).endswith("Z")
+    assert datetime.fromisoformat(str(event.pop("at"))).utcoffset() == timedelta(0)
     assert event == {
         "event": "request",
         "level": "info",
@@ -76,8 +77,10 @@ def test_probes_that_succeed_are_not_logged(probe: TestClient, lines: io.StringI
 def test_a_caller_cannot_write_lines_of_his_own(probe: TestClient, lines: io.StringIO) -> None:
     probe.get('/nowhere%0a{"event":"forged"}')
     probe.request("GET", "/probe", headers={"X-Request-ID": "x\ty"})
+    probe.request('GET","forged":"yes', "/probe")
     ours = [event for event in _events(lines) if not str(event.get("logger")).startswith("httpx")]
-    assert [event["event"] for event in ours] == ["request", "request"]
+    assert [event["event"] for event in ours] == ["request"] * 3
+    assert ours[-1]["method"] == 'GET","FORGED":"YES'
 
 
 def test_messages_of_libraries_and_warnings_come_out_as_json(lines: io.StringIO) -> None:
@@ -99,8 +102,10 @@ def test_people_get_columns(lines: io.StringIO) -> None:
     stream = io.StringIO()
     log_setup.configure(as_json=False, stream=stream)
     structlog.get_logger().info("hello", num_rows=3)
+    log_setup.log_request(request_id="abc", method="GET", route="/gpus", status=404, duration_s=0.25, problem="not_found")
     logging.getLogger("uvicorn.error").info("there")
     assert "hello" in stream.getvalue()
     assert "num_rows=3" in stream.getvalue()
     assert "there" in stream.getvalue()
+    assert "problem=not_found" in stream.getvalue()
     assert "{" not in stream.getvalue()

@@ -5,14 +5,14 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Request
 
+from app.api.calculation_route import CalculationRoute
 from app.api.deps import CatalogDep
-from app.api.route import PlannerRoute
 from app.domain.finding import Diagnosis
 from app.domain.rule import Rule
 from app.services import diagnosis
 from app.services.diagnosis import DiagnoseRequest
 
-router = APIRouter(tags=["diagnosis"], route_class=PlannerRoute)
+router = APIRouter(tags=["diagnosis"], route_class=CalculationRoute)
 
 
 async def get_rules(request: Request) -> Sequence[Rule]:

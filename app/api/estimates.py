@@ -2,8 +2,8 @@
 
 from fastapi import APIRouter
 
+from app.api.calculation_route import CalculationRoute
 from app.api.deps import CatalogDep
-from app.api.route import PlannerRoute
 from app.domain.capacity_answer import CapacityAnswer
 from app.domain.concurrency import ConcurrencyAnswer
 from app.domain.cost import CostAnswer
@@ -12,7 +12,7 @@ from app.domain.memory_answer import MemoryAnswer
 from app.services import estimates
 from app.services.requests import CapacityRequest, ConcurrencyRequest, CostRequest, KvRequest, MemoryRequest
 
-router = APIRouter(tags=["estimates"], route_class=PlannerRoute)
+router = APIRouter(tags=["estimates"], route_class=CalculationRoute)
 
 
 @router.post("/memory")

@@ -14,7 +14,10 @@ KNOWN_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPT
 
 
 class RequestMetrics:
-    """Counts and durations by method, route template and status; the labels come from the code, so their number is bounded."""
+    """Counts and durations by method, route template and status; the labels come from the code, so their number is bounded.
+
+    Used by one event loop.
+    """
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -25,18 +28,20 @@ class RequestMetrics:
             buckets=DURATION_BUCKETS_S,
             registry=self.registry,
         )
-        self._active = Gauge("http_server_active_requests", "Number of active HTTP server requests.", registry=self.registry)
+        self._num_active = 0
+        active = Gauge("http_server_active_requests", "Number of active HTTP server requests.", registry=self.registry)
+        active.set_function(lambda: self._num_active)
         self._series: dict[tuple[str, str | None, int], Histogram] = {}
         Info("inferplan_build", "Version of the service.", registry=self.registry).info({"version": __version__})
         ProcessCollector(registry=self.registry)
 
     def started(self) -> None:
         """A request has come."""
-        self._active.inc()
+        self._num_active += 1
 
     def ended(self, method: str, route: str | None, status: int, duration_s: float) -> None:
         """A request has been answered; `route` is the template of its path, None when no route has it, `status` 0 when it broke off."""
-        self._active.dec()
+        self._num_active -= 1
         known = method if method in KNOWN_METHODS else "_OTHER"
         series = self._series.get((known, route, status))
         if series is None:

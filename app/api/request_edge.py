@@ -1,5 +1,6 @@
 """What happens around every request: its id, its line in the log, its limits. Pure ASGI, because each layer is paid by every request."""
 
+import itertools
 import re
 import secrets
 import time
@@ -15,21 +16,15 @@ MAX_QUERY_BYTES = 8192
 MAX_QUERY_PARAMETERS = 100
 MAX_PATH_CHARACTERS = 2048
 QUIET_PATHS = frozenset({"/livez", "/healthz", "/readyz", "/metrics"})
-"""Asked every few seconds by machines: not measured, and logged at level debug unless they fail."""
+"""Asked every few seconds by machines: not measured, and logged only when they fail."""
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9][A-Za-z0-9._:/+=-]{0,127}")
 
 
-class EventLog(Protocol):
-    """The part of a structlog logger that is used here."""
+class RequestLine(Protocol):
+    """Logs that a request has ended."""
 
-    def debug(self, event: str, **fields: object) -> object:
-        """Log an event that is rarely of interest."""
-
-    def info(self, event: str, **fields: object) -> object:
-        """Log an event."""
-
-    def exception(self, event: str, **fields: object) -> object:
-        """Log the exception being handled."""
+    def __call__(self, *, request_id: str, method: str, route: str | None, status: int, duration_s: float, problem: str | None) -> object:
+        """Write one line."""
 
 
 class RequestRecord:
@@ -38,9 +33,9 @@ class RequestRecord:
     The log names the route's template, never the path itself: names that callers chose stay out of it.
     """
 
-    def __init__(self, app: ASGIApp, *, log: EventLog, metrics: RequestMetrics) -> None:
+    def __init__(self, app: ASGIApp, *, log_line: RequestLine, metrics: RequestMetrics) -> None:
         self.app = app
-        self.log = log
+        self.log_line = log_line
         self.metrics = metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -69,7 +64,7 @@ class RequestRecord:
         try:
             await self.app(scope, receive, send_with_id)
         except Exception:
-            self.log.exception("unforeseen_error", method=method, route=_route_template(scope))
+            structlog.get_logger().exception("unforeseen_error", method=method, route=_route_template(scope))
             if status:
                 # Half an answer is out: only a broken connection tells the caller so.
                 raise
@@ -79,10 +74,9 @@ class RequestRecord:
             route = _route_template(scope)
             if measured:
                 self.metrics.ended(method, route, status, duration_s)
-            fields = {"method": method, "route": route, "status": status, "duration_s": round(duration_s, 6)}
-            if PROBLEM_CODE_KEY in scope:
-                fields["problem"] = scope[PROBLEM_CODE_KEY]
-            (self.log.info if measured or status >= 400 else self.log.debug)("request", **fields)
+            problem = scope.get(PROBLEM_CODE_KEY)
+            if measured or status >= 400:
+                self.log_line(request_id=request_id, method=method, route=route, status=status, duration_s=duration_s, problem=problem)
             structlog.contextvars.reset_contextvars(**tokens)
 
 
@@ -158,11 +152,16 @@ class HeadAsGet:
         await self.app(scope, receive, send_head)
 
 
+# Distinct across processes by the random half, within one by the counter; nobody has to guess them, so the counter may be seen.
+_PROCESS = secrets.token_hex(8)
+_numbers = itertools.count(1)
+
+
 def _request_id(scope: Scope) -> str:
     for name, value in scope["headers"]:
         if name == b"x-request-id" and _REQUEST_ID.fullmatch(value):
             return str(value.decode("ascii"))
-    return secrets.token_hex(16)
+    return f"{_PROCESS}{next(_numbers):016x}"
 
 
 def _route_template(scope: Scope) -> str | None:

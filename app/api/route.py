@@ -5,6 +5,7 @@ from typing import Any
 
 from fastapi import Request, Response
 from fastapi.routing import APIRoute
+from starlette.types import Scope as AsgiScope
 
 from app.api.auth import RequiredScope, check_scope
 from app.api.errors import Refusal
@@ -44,17 +45,18 @@ class PlannerRoute(APIRoute):
             if reads:
                 check_scope(request.scope, "read")
             if takes_body:
-                _check_media_type(request)
+                check_media_type(request.scope)
                 request = StrictJsonRequest(request.scope, request.receive)
             return await handle(request)
 
         return checked
 
 
-def _check_media_type(request: Request) -> None:
+def check_media_type(scope: AsgiScope) -> None:
+    """Raise Refusal 415 unless the body, if there is one, is plain JSON."""
     content_type = coding = length = b""
     chunked = False
-    for name, value in request.scope["headers"]:
+    for name, value in scope["headers"]:
         if name == b"content-type":
             content_type = value
         elif name == b"content-encoding":

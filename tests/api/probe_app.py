@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Annotated, Any, Literal
 
-import structlog
 from fastapi import APIRouter, Depends, FastAPI, Header, HTTPException, Query
 from pydantic import Field, field_validator
 from sqlalchemy import text
@@ -149,7 +148,6 @@ def captured_log() -> Iterator[io.StringIO]:
     try:
         yield stream
     finally:
-        structlog.reset_defaults()
-        logging.captureWarnings(False)
+        log_setup.reset()
         root.handlers[:] = handlers
         root.setLevel(level)

@@ -105,6 +105,7 @@ def test_a_key_that_may_write_may_not_read(guarded: TestClient, make_key: Make) 
     assert guarded.put("/probe/items/1", headers=headers).json() == "test"
     assert guarded.post("/probe", json=BODY, headers=headers).status_code == 403
     assert guarded.get("/gpus", headers=headers).status_code == 403
+    assert guarded.post("/kv", json={"model": "llama-3.1-70b"}, headers=headers).status_code == 403
 
 
 def test_a_key_with_both_scopes_may_do_both(guarded: TestClient, make_key: Make) -> None:
