@@ -26,7 +26,10 @@ router = APIRouter(prefix="/models", tags=["models"], route_class=PlannerRoute)
     },
 )
 def import_model(session: SessionDep, asked: ModelImport, response: Response) -> ModelEntry | Llm:
-    """Reads layer groups, parameter counts and precision from the configuration. What is not understood is refused by its name."""
+    """Reads layer groups, parameter counts and precision from the configuration. What is not understood is refused by its name.
+
+    Some published files hold `Infinity`, which is not JSON: the answer names the field, and the file can be sent without it.
+    """
     if not asked.save:
         response.status_code = 200
         return model_import.read_model(asked)

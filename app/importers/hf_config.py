@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from pydantic import ValidationError
 
+from app.domain.attention import Attention, CompressedAttention, LatentAttention
 from app.domain.errors import InvalidInput, UnsupportedConfig
 from app.domain.llm import Llm
 from app.importers import hf_classic, hf_delta, hf_dense, hf_gemma, hf_latent, hf_moe, hf_moe_windows, hf_state_space
@@ -171,12 +172,8 @@ def _tied(parts: _Parts, architecture: Architecture) -> bool:
 
 
 def _most_heads(architecture: Architecture) -> int | None:
-    heads = [
-        one.mixer.num_heads
-        for one in architecture.layers
-        if one.mixer and one.mixer.kind.endswith("attention") and hasattr(one.mixer, "num_heads")
-    ]
-    return max(heads, default=None)
+    mixers = (one.mixer for one in architecture.layers)
+    return max((mixer.num_heads for mixer in mixers if isinstance(mixer, Attention | LatentAttention | CompressedAttention)), default=None)
 
 
 def _refuse_unread(parts: _Parts) -> None:
