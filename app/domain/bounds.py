@@ -117,6 +117,9 @@ class SpeedBounds:
     def largest_batch(self, tpot_s: float, context_tokens: float, most: int) -> int:
         """Most sequences whose time per token stays within `tpot_s` even at the bound; 0 when one alone is slower."""
         low, high = 0, most
+        if not self.llm.num_expert_params:
+            guess = min(self._dense_batch(tpot_s, context_tokens), most)
+            low, high = max(0, guess - 1), min(most, guess + 1)  # one off at most, by rounding
         while low < high:
             middle = (low + high + 1) // 2
             if self.tpot_s(middle, context_tokens) <= tpot_s:
@@ -124,6 +127,17 @@ class SpeedBounds:
             else:
                 high = middle - 1
         return low
+
+    def _dense_batch(self, tpot_s: float, context_tokens: float) -> int:
+        """`largest_batch` solved for a model whose weights are all read in every step."""
+        deployment, found = self.deployment, self.found
+        step_s = tpot_s * (deployment.speculative.tokens_per_iteration if deployment.speculative else 1)
+        room = step_s * self.bandwidth_bytes_per_s - deployment.pp * found.weights_bytes_per_gpu
+        per_sequence = found.cost.sequence_bytes(context_tokens) / deployment.dp if found.cost else 0
+        if room < 0:
+            return 0
+        by_compute = step_s / self._compute_s_per_token
+        return int(min(by_compute, room / per_sequence) if per_sequence else by_compute)
 
 
 def speed_bounds(llm: Llm, gpu: Gpu, deployment: Deployment, found: Fit) -> SpeedBounds:

@@ -95,7 +95,7 @@ def _prefill(sizing: Sizing) -> Constraint:
         return _constraint(
             "prefill", need, None, "input tokens/s", None, "not evaluated: no measured rate, and no model with gpu for a bound"
         )
-    rate = sizing.demand.mean_input_tokens / sizing.bounds.prefill_s(sizing.demand.mean_input_tokens)
+    rate = sizing.demand.mean_input_tokens / sizing.mean_prefill_s
     return _constraint("prefill", need, rate, "input tokens/s", "bound", "arithmetic bound at 100 % of the dense peak: no engine is faster")
 
 

@@ -51,7 +51,7 @@ def bound_steps(llm: Llm, sizing: Sizing, bounds: SpeedBounds) -> list[Step]:
             "prefill_s",
             "(prefill_flops + attention_causal_flops) / (GPUs x dense peak)",
             f"({plain(linear_flops(llm, prompt))} + {plain(causal)}) / ({flops}) in {bounds.number_format}",
-            bounds.prefill_s(prompt),
+            sizing.mean_prefill_s,
             "s",
             PREFILL_SOURCE,
             basis="bound",

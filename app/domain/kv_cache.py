@@ -80,6 +80,13 @@ def kv_cost(llm: Llm, kv_format: KvFormat, *, tp: int = 1, pp: int = 1) -> KvCos
 
 def kv_elements(llm: Llm, *, tp: int = 1, pp: int = 1) -> KvElements:
     """Elements per sequence on one accelerator of a tp x pp group, summed over the layer groups, which have to be known."""
+    known: KvElements | None = llm.kv_elements_by_layout.get((tp, pp))
+    if known is None:
+        known = llm.kv_elements_by_layout[tp, pp] = _summed_elements(llm, tp, pp)
+    return known
+
+
+def _summed_elements(llm: Llm, tp: int, pp: int) -> KvElements:
     stage = -(-llm.num_layers // pp) / llm.num_layers if pp > 1 else 1
     per_token = index = state = 0.0
     windows: dict[int, float] = {}

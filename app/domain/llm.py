@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from datetime import date
 from functools import cached_property
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, PositiveInt, model_validator
 
@@ -225,6 +225,11 @@ class Llm(Given):
     def num_layers(self) -> int:
         """Layers over all groups (0 when they are not known)."""
         return sum(group.num_layers for group in self.layer_groups or ())
+
+    @cached_property
+    def kv_elements_by_layout(self) -> dict[tuple[int, int], Any]:
+        """Sums over the layers that `kv_cache.kv_elements` has made, by (tp, pp): every request of the same model asks for them again."""
+        return {}
 
     def caches(self, tp: int = 1) -> Iterator[tuple[int, LayerCache]]:
         """(layers, cache of one of them on one rank) for every group with a mixer."""

@@ -54,10 +54,23 @@ class Fit(NamedTuple):
     def with_weights(self, llm: Llm, deployment: Deployment, weights: WeightFormat) -> "Fit":
         """The same replica with its weights in another format."""
         size = weights_size(llm, weights)
-        per_gpu = weights_bytes_per_gpu(llm, size.num_bytes, deployment)
-        room = self.budget_bytes - per_gpu - self.reserve_bytes
-        verdict, limiting = _verdict(per_gpu, self.memory_bytes, room, self.longest_sequence_bytes)
-        return self._replace(weights=size, weights_bytes_per_gpu=per_gpu, kv_room_bytes=room, verdict=verdict, limiting=limiting)
+        per_gpu = weights_bytes_per_gpu(llm, size.num_bytes, tp=deployment.tp, pp=deployment.pp, dp=deployment.dp)
+        return self._with(size, per_gpu, self.cost, self.longest_sequence_bytes)
+
+    def with_tp(self, llm: Llm, deployment: Deployment, tp: int) -> "Fit":
+        """The same replica with another tensor-parallel degree."""
+        per_gpu = weights_bytes_per_gpu(llm, self.weights.num_bytes, tp=tp, pp=deployment.pp, dp=deployment.dp)
+        cost, longest = self.cost, self.longest_sequence_bytes
+        if cost is not None:
+            cost = kv_cost(llm, resolve_kv_format(llm, deployment.kv_cache), tp=tp, pp=deployment.pp)
+            longest = cost.sequence_bytes(self.max_model_len_tokens or 1)
+        return self._with(self.weights, per_gpu, cost, longest)
+
+    def _with(self, weights: WeightsSize, per_gpu: int, cost: KvCost | None, longest: int) -> "Fit":
+        memory, budget, reserve, length = self.memory_bytes, self.budget_bytes, self.reserve_bytes, self.max_model_len_tokens
+        room = budget - per_gpu - reserve
+        verdict, limiting = _verdict(per_gpu, memory, room, longest)
+        return Fit(weights, per_gpu, memory, budget, reserve, room, cost, length, longest, verdict, limiting)
 
     def capacity_tokens(self) -> int | None:
         """Token positions of one engine rank when sequences have the longest admitted length: floor(kv x L / sequence_bytes(L))."""
@@ -84,7 +97,7 @@ def fit(llm: Llm, gpu: Gpu, deployment: Deployment) -> Fit:
     check_layout(llm, deployment)
     memory = gpu.require_memory_bytes()
     weights = weights_size(llm, deployment.weights)
-    per_gpu = weights_bytes_per_gpu(llm, weights.num_bytes, deployment)
+    per_gpu = weights_bytes_per_gpu(llm, weights.num_bytes, tp=deployment.tp, pp=deployment.pp, dp=deployment.dp)
     fraction = deployment.memory_fraction_ratio
     budget = memory if fraction is None else int(memory * fraction)
     reserve = deployment.reserve_bytes_per_gpu

@@ -142,7 +142,7 @@ def answer_memory(llm: Llm, gpu: Gpu, deployment: Deployment, *, assumptions: li
         max_model_len_tokens=found.max_model_len_tokens,
         max_concurrency_at_max_len_ratio=found.kv_cache_bytes / per_sequence if per_sequence else None,
         by_precision=[_at_precision(llm, deployment, found, weights) for weights in WEIGHTS],
-        smallest_tp=_smallest_tp(llm, gpu, deployment),
+        smallest_tp=_smallest_tp(llm, deployment, found),
         what_would_fit=[] if found.verdict == "serves" else _what_would_fit(llm, gpu, deployment, found),
     )
 
@@ -162,9 +162,8 @@ def _with_tp(deployment: Deployment, tp: int) -> Deployment:
     return deployment.model_copy(update={"tp": tp, "ep": 1 if deployment.ep == 1 else tp * deployment.dp})
 
 
-def _smallest_tp(llm: Llm, gpu: Gpu, deployment: Deployment) -> int | None:
-    serving = (tp for tp in valid_tps(llm) if fit(llm, gpu, _with_tp(deployment, tp)).verdict == "serves")
-    return next(serving, None)
+def _smallest_tp(llm: Llm, deployment: Deployment, found: Fit) -> int | None:
+    return next((tp for tp in valid_tps(llm) if found.with_tp(llm, deployment, tp).verdict == "serves"), None)
 
 
 def _what_would_fit(llm: Llm, gpu: Gpu, deployment: Deployment, found: Fit) -> list[FittingChange]:

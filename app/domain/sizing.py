@@ -89,6 +89,11 @@ class Sizing:
         return 1
 
     @cached_property
+    def mean_prefill_s(self) -> float:
+        """Least prefill time of the mean prompt; needs the bounds [s]."""
+        return self.bounds.prefill_s(self.demand.mean_input_tokens) if self.bounds else 0.0
+
+    @cached_property
     def latency(self) -> Latency | None:
         """Measured times where they are given, else the bounds at the running concurrency; None without either."""
         measured = self.measured
@@ -96,7 +101,7 @@ class Sizing:
             return self._latency(measured.queue_s or 0.0, measured.ttft_s, measured.tpot_s, "measured")
         if self.bounds is None:
             return None
-        ttft = self.bounds.prefill_s(self.demand.mean_input_tokens)
+        ttft = self.mean_prefill_s
         return self._latency(0.0, ttft, self.bounds.tpot_s(self.running, self.context_tokens), "bound")
 
     def _latency(self, queue: float, ttft: float, tpot: float, basis: Basis) -> Latency:

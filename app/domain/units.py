@@ -60,9 +60,9 @@ KB, MB, GB, TB = 10**3, 10**6, 10**9, 10**12
 
 def plain(number: int | float) -> str:
     """A number as it is typed into a calculator: integers in full, other numbers to ten significant digits."""
-    if isinstance(number, float) and not number.is_integer():
-        return f"{number:.10g}"
-    return str(int(number)) if abs(number) < 1e15 else f"{number:.10g}"
+    if isinstance(number, int):
+        return str(number)
+    return f"{number:.0f}" if number.is_integer() and abs(number) < 1e15 else f"{number:.10g}"
 
 
 def exact(number: float) -> int | float:

@@ -1,5 +1,6 @@
 """Memory of the weights: the whole model and its share on one accelerator."""
 
+import math
 from typing import NamedTuple
 
 from app.domain.deployment import Deployment
@@ -34,25 +35,24 @@ def weights_size(llm: Llm, weights: WeightFormat | None) -> WeightsSize:
             return WeightsSize(native.weights_bytes, "datasheet", native.weights_basis or llm.slug, str(native.weights_bytes))
         return WeightsSize(2 * llm.num_params, "assumed", "16 bits per parameter, as most checkpoints", f"{llm.num_params} x 2")
     cost = WEIGHTS[weights]
-    total = -int(-llm.num_params * cost.bytes_per_element // 1)
+    total = math.ceil(llm.num_params * cost.bytes_per_element)
     return WeightsSize(total, "exact", cost.source, f"{llm.num_params} x {plain(cost.bytes_per_element)}")
 
 
-def weights_bytes_per_gpu(llm: Llm, total_bytes: int, deployment: Deployment) -> int:
+def weights_bytes_per_gpu(llm: Llm, total_bytes: int, *, tp: int, pp: int = 1, dp: int = 1) -> int:
     """Weights on the fullest accelerator [bytes].
 
     stage = ceil(layers / pp) / layers; routed experts are divided by tp x dp (as expert or tensor shards), everything else by tp and
     repeated on every dp rank. Embeddings count as part of the layers, and padding is ignored.
 
-    >>> weights_bytes_per_gpu(Llm(slug="m", num_params=70, num_active_params=70), 70_000_000_000, Deployment(tp=4))
+    >>> weights_bytes_per_gpu(Llm(slug="m", num_params=70, num_active_params=70), 70_000_000_000, tp=4)
     17500000000
     """
-    tp, pp, dp = deployment.tp, deployment.pp, deployment.dp
     if dp == 1 and pp == 1:
         return -(-total_bytes // tp)
     expert_share = llm.num_expert_params / llm.num_params
     stage = -(-llm.num_layers // pp) / llm.num_layers if llm.num_layers else 1 / pp
-    return -int(-total_bytes * stage * (expert_share / (tp * dp) + (1 - expert_share) / tp) // 1)
+    return math.ceil(total_bytes * stage * (expert_share / (tp * dp) + (1 - expert_share) / tp))
 
 
 def weights_steps(llm: Llm, deployment: Deployment, size: WeightsSize, per_gpu: int) -> list[Step]:

@@ -153,4 +153,4 @@ if __name__ == "__main__":
             bare_service(), host="127.0.0.1", port=int(sys.argv[2]), http="httptools", loop="asyncio", log_level="error", access_log=False
         )
     else:
-        pass
+        sys.stdout.write(table(measure()) + "\n")

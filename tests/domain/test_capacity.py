@@ -209,3 +209,15 @@ def test_demand_adds_up(rps: float, prompt: float, output: float, hit: float, gr
 def test_bounds_rise_with_batch_and_context(batch: int, context: float) -> None:
     assert bounds().decode_step_s(batch, context) <= bounds().decode_step_s(batch + 1, context)
     assert bounds().decode_step_s(batch, context) <= bounds().decode_step_s(batch, context * 2)
+
+
+@given(
+    tpot=st.floats(1e-4, 1),
+    context=st.floats(1, 1e5),
+    drafts=st.sampled_from([None, Speculative(num_draft_tokens=3, acceptance_ratio=0.7)]),
+)
+def test_the_largest_batch_is_the_largest(tpot: float, context: float, drafts: Speculative | None) -> None:
+    limits = bounds(DEPLOYMENT.model_copy(update={"speculative": drafts}))
+    most = limits.largest_batch(tpot, context, 4096)
+    assert most == 0 or limits.tpot_s(most, context) <= tpot
+    assert most == 4096 or limits.tpot_s(most + 1, context) > tpot

@@ -79,7 +79,7 @@ def test_experts_may_be_spread() -> None:
     llm = BUNDLED.models["deepseek-v3"]
     check_layout(llm, Deployment(tp=4, dp=2, ep=8))
     total = weights_size(llm, "fp8").num_bytes
-    spread = weights_bytes_per_gpu(llm, total, Deployment(tp=4, dp=2, ep=8))
+    spread = weights_bytes_per_gpu(llm, total, tp=4, dp=2)
     assert total / 8 < spread < total / 4  # attention is on both data-parallel ranks, experts are not
 
 
