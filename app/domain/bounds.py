@@ -83,6 +83,11 @@ class SpeedBounds:
     number_format: str
     """The format in which products run."""
 
+    @property
+    def tokens_per_step(self) -> float:
+        """Tokens that one decode step yields per sequence: 1, or 1 + drafts x acceptance with speculation."""
+        return self.deployment.speculative.tokens_per_iteration if self.deployment.speculative else 1
+
     @cached_property
     def _compute_s_per_token(self) -> float:
         return linear_flops(self.llm, 1) / (self.deployment.num_gpus * self.peak_flops_per_s)
@@ -105,9 +110,8 @@ class SpeedBounds:
         return max(read / self.bandwidth_bytes_per_s, compute)
 
     def tpot_s(self, num_sequences: float, context_tokens: float) -> float:
-        """Least time per output token: step / tokens per step, 1 without speculation (1 + drafts x acceptance with it) [s]."""
-        speculative = self.deployment.speculative
-        return self.decode_step_s(num_sequences, context_tokens) / (speculative.tokens_per_iteration if speculative else 1)
+        """Least time per output token: step / tokens per step [s]."""
+        return self.decode_step_s(num_sequences, context_tokens) / self.tokens_per_step
 
     def weights_only_tokens_per_s(self) -> float:
         """Best rate of a single stream when only weights are read: bandwidth / weights per accelerator [tokens/s]."""
@@ -131,7 +135,7 @@ class SpeedBounds:
     def _dense_batch(self, tpot_s: float, context_tokens: float) -> int:
         """`largest_batch` solved for a model whose weights are all read in every step."""
         deployment, found = self.deployment, self.found
-        step_s = tpot_s * (deployment.speculative.tokens_per_iteration if deployment.speculative else 1)
+        step_s = tpot_s * self.tokens_per_step
         room = step_s * self.bandwidth_bytes_per_s - deployment.pp * found.weights_bytes_per_gpu
         per_sequence = found.cost.sequence_bytes(context_tokens) / deployment.dp if found.cost else 0
         if room < 0:

@@ -81,7 +81,7 @@ def _throughput(sizing: Sizing) -> Constraint:
         return _constraint(
             "throughput", need, None, "output tokens/s", None, "not evaluated: no measured rate, and no model with gpu for a bound"
         )
-    rate = sizing.running / sizing.bounds.tpot_s(sizing.running, sizing.context_tokens)
+    rate = sizing.running / sizing.tpot_s
     note = f"bandwidth bound at {plain(sizing.running)} running requests of {plain(sizing.context_tokens)} tokens: no engine is faster"
     return _constraint("throughput", need, rate, "output tokens/s", "bound", note)
 

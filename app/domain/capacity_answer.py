@@ -207,7 +207,7 @@ def _limits(llm: Llm, deployment: Deployment, sizing: Sizing) -> SpeedLimits:
         attention_causal_flops=exact(full / 2),
         decode_flops_per_token=exact(linear_flops(llm, 1)),
         prefill_s=sizing.mean_prefill_s if bounds else None,
-        decode_step_s=bounds.decode_step_s(sizing.running, sizing.context_tokens) if bounds else None,
+        decode_step_s=sizing.decode_step_s if bounds else None,
         single_stream_output_tokens_per_s=bounds.weights_only_tokens_per_s() if bounds else None,
         prefill_chunks_iterations=None if budget is None else -int(-prompt // budget),
         decode_iterations=output / (deployment.speculative.tokens_per_iteration if deployment.speculative else 1),

@@ -29,7 +29,6 @@ def bound_steps(llm: Llm, sizing: Sizing, bounds: SpeedBounds) -> list[Step]:
         f"{layers} x 2 x {width} x {plain(prompt)} x {plain(reach)}" for layers, width, reach in attention_terms(llm, prompt)
     )
     sequence = found.cost.sequence_bytes(context) if found.cost else 0
-    step_s = bounds.decode_step_s(running, context)
     return [
         step(
             "prefill_flops",
@@ -62,7 +61,7 @@ def bound_steps(llm: Llm, sizing: Sizing, bounds: SpeedBounds) -> list[Step]:
             f"max(({deployment.pp} x {found.weights_bytes_per_gpu} x {plain(weights_read_ratio(llm, running))} "
             f"+ {plain(running)} / {deployment.dp} x {sequence}) / {plain(bounds.bandwidth_bytes_per_s)}, "
             f"2 x {llm.num_active_params} x {plain(running)} / ({flops}))",
-            step_s,
+            sizing.decode_step_s,
             "s",
             BANDWIDTH_SOURCE,
             basis="bound",

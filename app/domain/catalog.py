@@ -46,6 +46,7 @@ class Catalog:
     prices: Mapping[str, GpuPrice]
     version: str
     _gpu_names: Mapping[str, str] = field(init=False, repr=False)
+    _price_by_gpu: Mapping[str, GpuPrice] = field(init=False, repr=False)
     _model_names: Mapping[str, str] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -53,6 +54,7 @@ class Catalog:
         aliases = {alias.casefold(): slug for slug, model in self.models.items() for alias in model.hf_aliases}
         hub_ids = {model.hf_id.casefold(): slug for slug, model in self.models.items() if model.hf_id}
         object.__setattr__(self, "_gpu_names", gpu_names)
+        object.__setattr__(self, "_price_by_gpu", {price.gpu: price for price in self.prices.values()})
         object.__setattr__(self, "_model_names", aliases | hub_ids | {slug: slug for slug in self.models})
 
     def gpu(self, name: str, *, field: str = "/gpu") -> Gpu:
@@ -61,6 +63,10 @@ class Catalog:
         if slug is None:
             raise _unknown("GPU", name, self._gpu_names, field)
         return self.gpus[slug]
+
+    def price(self, gpu: str) -> GpuPrice | None:
+        """The on-demand price of an accelerator by slug, None when the catalog has none."""
+        return self._price_by_gpu.get(gpu)
 
     def model(self, name: str, *, field: str = "/model") -> Llm:
         """The model called `name` (slug or Hugging Face id, case-insensitive); raises UnknownName with the nearest slugs."""

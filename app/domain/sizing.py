@@ -94,6 +94,16 @@ class Sizing:
         return self.bounds.prefill_s(self.demand.mean_input_tokens) if self.bounds else 0.0
 
     @cached_property
+    def decode_step_s(self) -> float:
+        """Least time of one decode step at the running concurrency; needs the bounds [s]."""
+        return self.bounds.decode_step_s(self.running, self.context_tokens) if self.bounds else 0.0
+
+    @cached_property
+    def tpot_s(self) -> float:
+        """Least time per output token at the running concurrency; needs the bounds [s]."""
+        return self.decode_step_s / self.bounds.tokens_per_step if self.bounds else 0.0
+
+    @cached_property
     def latency(self) -> Latency | None:
         """Measured times where they are given, else the bounds at the running concurrency; None without either."""
         measured = self.measured
@@ -102,7 +112,7 @@ class Sizing:
         if self.bounds is None:
             return None
         ttft = self.mean_prefill_s
-        return self._latency(0.0, ttft, self.bounds.tpot_s(self.running, self.context_tokens), "bound")
+        return self._latency(0.0, ttft, self.tpot_s, "bound")
 
     def _latency(self, queue: float, ttft: float, tpot: float, basis: Basis) -> Latency:
         e2e = queue + ttft + self.demand.mean_output_tokens * tpot

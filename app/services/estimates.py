@@ -242,7 +242,7 @@ def _gpus_per_node(request: CapacityRequest, notes: list[Note]) -> int:
 
 def _catalog_price(catalog: Catalog, gpu: str, notes: list[Note]) -> tuple[float, str] | None:
     """The lowest on-demand price of an accelerator, None when the catalog has none."""
-    price = next((price for price in catalog.prices.values() if price.gpu == gpu), None)
+    price = catalog.price(gpu)
     if price is None:
         return None
     span = f" to {plain(price.high_usd_per_hour)}" if price.high_usd_per_hour != price.low_usd_per_hour else ""
