@@ -77,8 +77,13 @@ def configure(*, as_json: bool | None = None, stream: TextIO | None = None) -> N
     root.addHandler(handler)
     root.setLevel(logging.INFO)
     logging.captureWarnings(True)
-    # Alembic reports its plugins and contexts at every start; what it changed is what matters.
+    # Alembic introduces itself whenever the schema is looked at, by every readiness probe; what it changed is what matters.
     logging.getLogger("alembic.runtime.plugins").setLevel(logging.WARNING)
+    logging.getLogger("alembic.runtime.migration").addFilter(_is_news)
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    return not str(record.msg).startswith(("Context impl", "Will assume"))
 
 
 def reset() -> None:
@@ -87,3 +92,4 @@ def reset() -> None:
     _request_lines = None
     structlog.reset_defaults()
     logging.captureWarnings(False)
+    logging.getLogger("alembic.runtime.migration").removeFilter(_is_news)
