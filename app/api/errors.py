@@ -207,10 +207,11 @@ def _answers(request: Request, method: str) -> bool:
 
 
 async def _invalid_request(request: Request, error: RequestValidationError) -> Response:
-    fields = [_field_problem(found, error.body) for found in error.errors()]
+    faults = error.errors()
+    fields = [_field_problem(found, error.body) for found in faults[:MAX_REPORTED_ERRORS]]
     first = fields[0]
     where = first.pointer or f"the {first.location}"
-    more = f" ({len(fields) - 1} more)" if len(fields) > 1 else ""
+    more = f" ({len(faults) - 1} more)" if len(faults) > 1 else ""
     return problem_response(
         request.scope, 422, "invalid_request", "The request is not valid", f"{where}: {first.detail}{more}", fields=fields
     )

@@ -5,8 +5,9 @@ One pass with the parser's own hooks costs next to nothing. Only a body that is 
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import NoReturn
 
 from app.api.errors import FieldProblem, Refusal, printable
@@ -15,7 +16,12 @@ from app.api.pointers import pointer_text
 MAX_DEPTH = 64
 MAX_INTEGER_DIGITS = 300
 """A longer integer does not fit a double, so that the first division would fail."""
+MAX_ARRAY_ITEMS = 10_000
+MAX_VALUES = 50_000
+"""Values of a body, members and items at all levels: each may be an error that is described, for some twenty times what it cost to send."""
 MAX_REPORTED = 20
+
+Path = tuple[str | int, ...]
 
 TITLE = "The body is not usable JSON"
 
@@ -39,6 +45,8 @@ _DUPLICATE = _Unusable("duplicate_key", "This name is given more than once in th
 _NUL = _Unusable("nul_character", "The text holds the character U+0000", "text without U+0000, which the database cannot store")
 _SURROGATE = _Unusable("lone_surrogate", "The text holds half a surrogate pair", "text that can be encoded as UTF-8")
 _TOO_DEEP = _Unusable("nested_too_deep", f"Nested more than {MAX_DEPTH} levels deep", f"at most {MAX_DEPTH} levels of arrays and objects")
+_LONG_ARRAY = _Unusable("too_many_items", f"An array of more than {MAX_ARRAY_ITEMS} items", f"at most {MAX_ARRAY_ITEMS} items")
+_MANY_VALUES = _Unusable("too_many_values", f"The body holds more than {MAX_VALUES} values", f"at most {MAX_VALUES} members and items")
 
 
 def _refuse(_: str) -> NoReturn:
@@ -84,15 +92,15 @@ _MARKING = json.JSONDecoder(
 def parse(body: bytes) -> object:
     """The value of a JSON text.
 
-    Raises Refusal: 400 for what is no UTF-8 or no JSON; 422, naming every place, for NaN, infinities and numbers beyond a double,
-    integers of absurd length, duplicate names, U+0000, lone surrogates and nesting beyond 64 levels.
+    Raises Refusal: 400 for what is no UTF-8 or no JSON; 422, naming the first places, for NaN, infinities and numbers beyond a double,
+    integers of absurd length, duplicate names, U+0000, lone surrogates, and more depth, items or values than the limits above.
     """
     text = _decoded(body)
     try:
         value = _STRICT.decode(text)
         if not _suspicious(text):
             return value
-        found = list(_unusable_in(value))
+        found = _first(_unusable_in(value))
     except json.JSONDecodeError as error:
         raise _malformed(error) from None
     except RecursionError:
@@ -101,7 +109,7 @@ def parse(body: bytes) -> object:
         found = _marked_places(text)
     if not found:
         return value
-    fields = [_problem(pointer, item.code, item.detail, item.expected) for pointer, item in found[:MAX_REPORTED]]
+    fields = [_problem(pointer, item.code, item.detail, item.expected) for pointer, item in found]
     pointer, first = found[0]
     raise Refusal(422, first.code, TITLE, f"{pointer or 'The body'}: {first.detail}; expected {first.expected}.", fields=fields)
 
@@ -123,12 +131,16 @@ def _malformed(error: json.JSONDecodeError) -> Refusal:
 
 def _suspicious(text: str) -> bool:
     """Whether the parsed value has to be walked: cheap, never wrong when it says no."""
-    return "\\u" in text or text.count("[") + text.count("{") > MAX_DEPTH
+    return "\\u" in text or text.count(",") >= MAX_ARRAY_ITEMS or text.count("[") + text.count("{") > MAX_DEPTH
+
+
+def _first(found: Iterator[tuple[str, _Unusable]]) -> list[tuple[str, _Unusable]]:
+    return list(islice(found, MAX_REPORTED))
 
 
 def _marked_places(text: str) -> list[tuple[str, _Unusable]]:
     try:
-        return list(_unusable_in(_MARKING.decode(text)))
+        return _first(_unusable_in(_MARKING.decode(text)))
     except RecursionError:
         return [("", _TOO_DEEP)]
     except json.JSONDecodeError as error:
@@ -136,10 +148,18 @@ def _marked_places(text: str) -> list[tuple[str, _Unusable]]:
 
 
 def _unusable_in(root: object) -> Iterator[tuple[str, _Unusable]]:
-    """Every refused place in document order; without recursion, since depth is one of the things it looks for."""
-    pending: list[tuple[object, tuple[str | int, ...]]] = [(root, ())]
-    while pending:
-        here, path = pending.pop()
+    """Every refused place in document order; without recursion, since depth is one of the things it looks for, and without copies."""
+    open_containers: list[Iterator[tuple[Path, object]]] = [iter([((), root)])]
+    num_values = 0
+    while open_containers:
+        path, here = next(open_containers[-1], (None, None))
+        if path is None:
+            open_containers.pop()
+            continue
+        num_values += 1
+        if num_values > MAX_VALUES:
+            yield "", _MANY_VALUES
+            return
         match here:
             case _Unusable():
                 yield pointer_text(path), here
@@ -148,13 +168,21 @@ def _unusable_in(root: object) -> Iterator[tuple[str, _Unusable]]:
                     yield pointer_text(path), problem
             case dict() | list() if len(path) >= MAX_DEPTH:
                 yield pointer_text(path), _TOO_DEEP
+            case list() if len(here) > MAX_ARRAY_ITEMS:
+                yield pointer_text(path), _LONG_ARRAY
+            case dict() if len(here) > MAX_VALUES:
+                yield "", _MANY_VALUES
             case dict():
                 for name in here:
                     if problem := _text_problem(name):
                         yield pointer_text(path), problem
-                pending.extend((member, (*path, name)) for name, member in reversed(here.items()))
+                open_containers.append(_members(path, here.items()))
             case list():
-                pending.extend((here[index], (*path, index)) for index in range(len(here) - 1, -1, -1))
+                open_containers.append(_members(path, enumerate(here)))
+
+
+def _members(path: Path, members: Iterable[tuple[str | int, object]]) -> Iterator[tuple[Path, object]]:
+    return (((*path, name), member) for name, member in members)
 
 
 def _text_problem(text: str) -> _Unusable | None:

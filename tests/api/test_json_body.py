@@ -8,15 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.api.errors import Refusal
-from app.api.json_body import MAX_DEPTH, parse
+from app.api.json_body import MAX_ARRAY_ITEMS, MAX_DEPTH, MAX_REPORTED, MAX_VALUES, parse
 
 JSON_VALUES = st.recursive(
     st.none()
     | st.booleans()
     | st.integers()
     | st.floats(allow_nan=False, allow_infinity=False)
-    | st.text(st.characters(exclude_characters="\0")),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(st.characters(exclude_characters="\0")), inner, max_size=4),
+    | st.text(st.characters(codec="utf-8", exclude_characters="\0")),
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(st.text(st.characters(codec="utf-8", exclude_characters="\0")), inner, max_size=4)
+    ),
     max_leaves=20,
 )
 
@@ -37,6 +39,10 @@ PLACES = [
     ("[" * 65 + "]" * 65, "nested_too_deep", ["/0" * 64]),
     ("[" * 200_000, "nested_too_deep", [""]),
     ('{"a":' * 200_000, "nested_too_deep", [""]),
+    ('{"a": [' + "1," * MAX_ARRAY_ITEMS + "1]}", "too_many_items", ["/a"]),
+    ('{"a": [' + "NaN," * MAX_ARRAY_ITEMS + "1]}", "too_many_items", ["/a"]),
+    ("[" + "[1,1,1,1,1]," * (MAX_ARRAY_ITEMS - 1) + "[1]]", "too_many_values", [""]),
+    ("{" + ",".join(f'"{name}": 1' for name in range(MAX_VALUES + 1)) + "}", "too_many_values", [""]),
 ]
 
 
@@ -82,11 +88,31 @@ def test_what_is_no_json_is_malformed(body: bytes, code: str) -> None:
         (b"9" * 300, int("9" * 300)),
         (b"[" * MAX_DEPTH + b"]" * MAX_DEPTH, None),
         (b"[" + b"{}," * 500 + b"{}]", [{}] * 501),
+        (b"[" + b"1," * (MAX_ARRAY_ITEMS - 1) + b"1]", [1] * MAX_ARRAY_ITEMS),
+        (b'["' + b"," * 100_000 + b'"]', None),
+        (b"{" + b",".join(b'"%d": 1' % name for name in range(MAX_VALUES - 1)) + b"}", None),
     ],
-    ids=["byte-order-mark", "escaped-backslash", "surrogate-pair", "underflow", "300-digits", "deepest", "many-shallow"],
+    ids=[
+        "byte-order-mark",
+        "escaped-backslash",
+        "surrogate-pair",
+        "underflow",
+        "300-digits",
+        "deepest",
+        "many-shallow",
+        "longest",
+        "text-with-commas",
+        "widest",
+    ],
 )
 def test_what_only_looks_unusable_is_taken(body: bytes, value: object) -> None:
     assert parse(body) == (json.loads(body) if value is None else value)
+
+
+def test_many_unusable_values_are_named_up_to_a_number() -> None:
+    with pytest.raises(Refusal) as refused:
+        parse(b"[" + b"NaN," * 500 + b"NaN]")
+    assert [field.pointer for field in refused.value.fields] == [f"/{index}" for index in range(MAX_REPORTED)]
 
 
 @given(JSON_VALUES)
