@@ -7,9 +7,9 @@ FROM python:3.13-slim AS build
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_ROOT_USER_ACTION=ignore
 WORKDIR /source
 RUN python -m venv /opt/build && python -m venv /opt/inferplan
-COPY locks locks
-RUN /opt/build/bin/pip install --require-hashes --only-binary :all: -r locks/build.lock \
-    && /opt/inferplan/bin/pip install --require-hashes --only-binary :all: -r locks/service.lock
+COPY .locks .locks
+RUN /opt/build/bin/pip install --require-hashes --only-binary :all: -r .locks/build.lock \
+    && /opt/inferplan/bin/pip install --require-hashes --only-binary :all: -r .locks/service.lock
 COPY pyproject.toml README.md ./
 COPY app app
 COPY migrations migrations

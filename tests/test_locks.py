@@ -9,12 +9,12 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 CLONE = Path(__file__).parent.parent
-LOCKS = sorted((CLONE / "locks").glob("*.lock"))
+LOCKS = sorted((CLONE / ".locks").glob("*.lock"))
 PIN = re.compile(r"^([a-z0-9-]+)==(\S+)", re.MULTILINE)
 
 
 def pins(name: str) -> dict[str, str]:
-    return dict(PIN.findall((CLONE / f"locks/{name}.lock").read_text()))
+    return dict(PIN.findall((CLONE / f".locks/{name}.lock").read_text()))
 
 
 def requirements(*extras: str) -> list[Requirement]:
