@@ -8,7 +8,6 @@ from app.domain.errors import InvalidInput
 from app.domain.hardware import Gpu
 from app.domain.kv_cache import KvCost, kv_cost, kv_is_known, resolve_kv_format
 from app.domain.llm import Llm
-from app.domain.precision import WeightFormat
 from app.domain.weights import WeightsSize, weights_bytes_per_gpu, weights_size
 
 Verdict = Literal["serves", "loads_only", "does_not_fit"]
@@ -51,32 +50,15 @@ class Fit(NamedTuple):
             return self.kv_room_bytes
         return self.kv_room_bytes - self.longest_sequence_bytes
 
-    def with_weights(self, llm: Llm, deployment: Deployment, weights: WeightFormat) -> "Fit":
-        """The same replica with its weights in another format."""
-        size = weights_size(llm, weights)
-        per_gpu = weights_bytes_per_gpu(llm, size.num_bytes, tp=deployment.tp, pp=deployment.pp, dp=deployment.dp)
-        return self._with(size, per_gpu, self.cost, self.longest_sequence_bytes)
-
-    def with_tp(self, llm: Llm, deployment: Deployment, tp: int) -> "Fit":
-        """The same replica with another tensor-parallel degree."""
-        per_gpu = weights_bytes_per_gpu(llm, self.weights.num_bytes, tp=tp, pp=deployment.pp, dp=deployment.dp)
-        cost, longest = self.cost, self.longest_sequence_bytes
-        if cost is not None:
-            cost = kv_cost(llm, resolve_kv_format(llm, deployment.kv_cache), tp=tp, pp=deployment.pp)
-            longest = cost.sequence_bytes(self.max_model_len_tokens or 1)
-        return self._with(self.weights, per_gpu, cost, longest)
-
-    def _with(self, weights: WeightsSize, per_gpu: int, cost: KvCost | None, longest: int) -> "Fit":
-        memory, budget, reserve, length = self.memory_bytes, self.budget_bytes, self.reserve_bytes, self.max_model_len_tokens
-        room = budget - per_gpu - reserve
-        verdict, limiting = _verdict(per_gpu, memory, room, longest)
-        return Fit(weights, per_gpu, memory, budget, reserve, room, cost, length, longest, verdict, limiting)
+    def outcome(self, weights_bytes_per_gpu: int, longest_sequence_bytes: int) -> tuple[Verdict, int | None]:
+        """(verdict, token positions) of the same replica with other weights or another longest sequence on each accelerator."""
+        room = self.budget_bytes - weights_bytes_per_gpu - self.reserve_bytes
+        verdict, _ = _verdict(weights_bytes_per_gpu, self.memory_bytes, room, longest_sequence_bytes)
+        return verdict, _positions(max(0, room), self.max_model_len_tokens, longest_sequence_bytes)
 
     def capacity_tokens(self) -> int | None:
         """Token positions of one engine rank when sequences have the longest admitted length: floor(kv x L / sequence_bytes(L))."""
-        if not self.longest_sequence_bytes:
-            return None
-        return self.kv_cache_bytes * (self.max_model_len_tokens or 1) // self.longest_sequence_bytes
+        return _positions(self.kv_cache_bytes, self.max_model_len_tokens, self.longest_sequence_bytes)
 
     def sequences(self, tokens: float) -> int | None:
         """Sequences of `tokens` tokens that one engine rank holds at once."""
@@ -114,6 +96,10 @@ def fit(llm: Llm, gpu: Gpu, deployment: Deployment) -> Fit:
     longest = cost.sequence_bytes(length or 1) if cost is not None else 0
     verdict, limiting = _verdict(per_gpu, memory, room, longest)
     return Fit(weights, per_gpu, memory, budget, reserve, room, cost, length, longest, verdict, limiting)
+
+
+def _positions(pool_bytes: int, length: int | None, sequence_bytes: int) -> int | None:
+    return pool_bytes * (length or 1) // sequence_bytes if sequence_bytes else None
 
 
 def _verdict(weights: int, memory: int, room: int, longest: int) -> tuple[Verdict, Limiting | None]:

@@ -3,7 +3,7 @@
 from app.domain.deployment import Deployment
 from app.domain.errors import PlannerError
 from app.domain.hardware import Gpu
-from app.domain.kv_cache import kv_is_known, resolve_kv_format
+from app.domain.kv_cache import kv_cost, kv_is_known, resolve_kv_format
 from app.domain.llm import Llm
 from app.domain.memory import Fit, Limiting, Verdict, fit, longest_len_tokens, valid_tps
 from app.domain.memory_working import memory_steps
@@ -11,6 +11,7 @@ from app.domain.precision import WEIGHTS, KvFormat, WeightFormat
 from app.domain.provenance import Answer, Note, Versions
 from app.domain.units import gigabytes
 from app.domain.value import Value
+from app.domain.weights import weights_bytes, weights_bytes_per_gpu
 
 
 class MemoryPerGpu(Value):
@@ -148,13 +149,11 @@ def answer_memory(llm: Llm, gpu: Gpu, deployment: Deployment, *, assumptions: li
 
 
 def _at_precision(llm: Llm, deployment: Deployment, found: Fit, weights: WeightFormat) -> MemoryAtPrecision:
-    other = found.with_weights(llm, deployment, weights)
+    total = weights_bytes(llm, weights)
+    per_gpu = weights_bytes_per_gpu(llm, total, tp=deployment.tp, pp=deployment.pp, dp=deployment.dp)
+    verdict, capacity = found.outcome(per_gpu, found.longest_sequence_bytes)
     return MemoryAtPrecision(
-        weights=weights,
-        weights_bytes=other.weights.num_bytes,
-        weights_bytes_per_gpu=other.weights_bytes_per_gpu,
-        verdict=other.verdict,
-        kv_capacity_tokens=other.capacity_tokens(),
+        weights=weights, weights_bytes=total, weights_bytes_per_gpu=per_gpu, verdict=verdict, kv_capacity_tokens=capacity
     )
 
 
@@ -163,7 +162,14 @@ def _with_tp(deployment: Deployment, tp: int) -> Deployment:
 
 
 def _smallest_tp(llm: Llm, deployment: Deployment, found: Fit) -> int | None:
-    return next((tp for tp in valid_tps(llm) if found.with_tp(llm, deployment, tp).verdict == "serves"), None)
+    kv_format, longest = resolve_kv_format(llm, deployment.kv_cache), 0
+    for tp in valid_tps(llm):
+        per_gpu = weights_bytes_per_gpu(llm, found.weights.num_bytes, tp=tp, pp=deployment.pp, dp=deployment.dp)
+        if found.cost is not None:
+            longest = kv_cost(llm, kv_format, tp=tp, pp=deployment.pp).sequence_bytes(found.max_model_len_tokens or 1)
+        if found.outcome(per_gpu, longest)[0] == "serves":
+            return tp
+    return None
 
 
 def _what_would_fit(llm: Llm, gpu: Gpu, deployment: Deployment, found: Fit) -> list[FittingChange]:

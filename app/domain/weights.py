@@ -35,8 +35,12 @@ def weights_size(llm: Llm, weights: WeightFormat | None) -> WeightsSize:
             return WeightsSize(native.weights_bytes, "datasheet", native.weights_basis or llm.slug, str(native.weights_bytes))
         return WeightsSize(2 * llm.num_params, "assumed", "16 bits per parameter, as most checkpoints", f"{llm.num_params} x 2")
     cost = WEIGHTS[weights]
-    total = math.ceil(llm.num_params * cost.bytes_per_element)
-    return WeightsSize(total, "exact", cost.source, f"{llm.num_params} x {plain(cost.bytes_per_element)}")
+    return WeightsSize(weights_bytes(llm, weights), "exact", cost.source, f"{llm.num_params} x {plain(cost.bytes_per_element)}")
+
+
+def weights_bytes(llm: Llm, weights: WeightFormat) -> int:
+    """Weights of the whole model in a format: ceil(params x bytes_per_param) [bytes]."""
+    return math.ceil(llm.num_params * WEIGHTS[weights].bytes_per_element)
 
 
 def weights_bytes_per_gpu(llm: Llm, total_bytes: int, *, tp: int, pp: int = 1, dp: int = 1) -> int:
