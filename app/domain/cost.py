@@ -1,12 +1,9 @@
 """What tokens, requests and tasks cost at a given hourly price and throughput."""
 
-from typing import Annotated
-
-from pydantic import Field
-
 from app.domain.provenance import Answer, Note, Step, Versions, step
 from app.domain.units import exact, plain, tidy
 from app.domain.value import Value
+from app.domain.workload import Rps, TokensPerS
 
 HOURS_PER_MONTH = 730
 """365 x 24 / 12 hours, the month that cloud price lists use (https://aws.amazon.com/ec2/pricing/on-demand/)."""
@@ -16,11 +13,11 @@ SOURCE = "definition: cost per token = price per second / tokens per second"
 class Throughput(Value):
     """What one replica sustains."""
 
-    output_tokens_per_s: Annotated[float, Field(gt=0, le=1e12)] | None = None
+    output_tokens_per_s: TokensPerS | None = None
     """Output tokens per second of one replica [tokens/s]."""
-    input_tokens_per_s: Annotated[float, Field(gt=0, le=1e12)] | None = None
+    input_tokens_per_s: TokensPerS | None = None
     """Input tokens per second of one replica [tokens/s]."""
-    request_rps: Annotated[float, Field(gt=0, le=1e9)] | None = None
+    request_rps: Rps | None = None
     """Finished requests per second of one replica [requests/s]."""
 
 

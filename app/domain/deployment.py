@@ -50,7 +50,7 @@ class Deployment(Given):
     """Inference engine."""
     engine_version: str | None = Field(default=None, max_length=50)
     """Version of the engine."""
-    memory_fraction_ratio: Annotated[float, Field(gt=0, le=1)] | None = None
+    memory_fraction_ratio: Annotated[float, Field(ge=0.01, le=1)] | None = None
     """Share of the device memory that the engine may use."""
     max_model_len_tokens: Tokens | None = None
     """Longest sequence that is admitted, prompt and output together; None is the model's own limit."""

@@ -10,7 +10,7 @@ from app.domain.llm import Slug
 from app.domain.value import Given
 
 NumberFormat = Literal["fp32", "tf32", "fp16", "bf16", "fp8", "int8", "fp4", "int4"]
-Rate = Annotated[float, Field(gt=0, le=1e21)]
+Rate = Annotated[float, Field(ge=1, le=1e21)]
 Figure = TypeVar("Figure", int, float)
 
 

@@ -132,7 +132,7 @@ class ExtraWeights(Given):
 class StatedKvCache(Given):
     """KV cache size per token as its vendor states it, for a model whose layers are not known in detail."""
 
-    bytes_per_token: Annotated[float, Field(gt=0)]
+    bytes_per_token: Annotated[float, Field(ge=1e-3, le=1e12)]
     """Bytes per token over all layers."""
     precision: str
     """Precision that the figure is stated for."""

@@ -12,21 +12,19 @@ from app.domain.demand import Demand
 from app.domain.provenance import Basis
 from app.domain.units import plain, tidy
 from app.domain.value import Given, Value
-from app.domain.workload import Seconds, Slo
-
-Tps = Annotated[float, Field(gt=0, le=1e12)]
+from app.domain.workload import Seconds, Slo, TokensPerS
 
 
 class Measured(Given):
     """What was measured on one replica; each figure replaces the modelled one."""
 
-    output_tokens_per_s: Tps | None = None
+    output_tokens_per_s: TokensPerS | None = None
     """Output tokens per second that one replica sustains within the objectives."""
-    input_tokens_per_s: Tps | None = None
+    input_tokens_per_s: TokensPerS | None = None
     """Input tokens per second that one replica sustains."""
-    concurrency: Annotated[float, Field(gt=0, le=1e6)] | None = None
+    concurrency: Annotated[float, Field(ge=1e-3, le=1e6)] | None = None
     """Requests that one replica runs at once within the objectives."""
-    kv_concurrency: Annotated[float, Field(gt=0, le=1e6)] | None = None
+    kv_concurrency: Annotated[float, Field(ge=1e-3, le=1e6)] | None = None
     """Requests whose KV cache one replica holds safely."""
     queue_s: Annotated[float, Field(ge=0, le=1e6)] | None = None
     """Time before prefill starts [s]."""

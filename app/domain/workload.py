@@ -10,9 +10,10 @@ from app.domain.deployment import Ratio
 from app.domain.value import Given
 
 Length = Annotated[float, Field(ge=1, le=1e9)]
-OutputLength = Annotated[float, Field(ge=1, le=1e9)]
-Rps = Annotated[float, Field(gt=0, le=1e9)]
-Seconds = Annotated[float, Field(gt=0, le=1e6)]
+Rps = Annotated[float, Field(ge=1e-6, le=1e9)]
+"""Requests per second; the bounds of all inputs keep every result far from overflow."""
+TokensPerS = Annotated[float, Field(ge=1e-6, le=1e12)]
+Seconds = Annotated[float, Field(ge=1e-6, le=1e6)]
 
 
 class TokenLengths(Given):
@@ -54,7 +55,7 @@ Lengths = Annotated[TokenLengths, BeforeValidator(_from_number, json_schema_inpu
 class RequestClass(Given):
     """One class of requests of a mixed workload."""
 
-    share_ratio: Annotated[float, Field(gt=0, le=1)]
+    share_ratio: Annotated[float, Field(ge=1e-6, le=1)]
     """Share of all requests."""
     input_tokens: Length
     """Prompt length [tokens]."""
@@ -81,7 +82,7 @@ class Workload(Given):
     """Prompt tokens that many requests have in common."""
     prefix_hit_ratio: Ratio = 0
     """Share of the shared prefix tokens that is found in the prefix cache."""
-    token_growth_ratio: Annotated[float, Field(gt=0, le=100)] = 1
+    token_growth_ratio: Annotated[float, Field(ge=0.01, le=100)] = 1
     """Tokens after a change of tokenizer or language / tokens before."""
     streaming: bool = True
     """Answers are streamed."""

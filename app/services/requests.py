@@ -12,11 +12,12 @@ from app.domain.llm import LayerGroup
 from app.domain.precision import KvChoice
 from app.domain.sizing import Measured
 from app.domain.value import Given
-from app.domain.workload import Lengths, Slo, Workload
+from app.domain.workload import Lengths, Rps, Slo, TokensPerS, Workload
 
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 Params = Annotated[int, Field(gt=0, le=10**16)]
-Usd = Annotated[float, Field(gt=0, le=1e9)]
+Usd = Annotated[float, Field(ge=1e-6, le=1e9)]
+SafetyRatio = Annotated[float, Field(ge=0.01, le=1)]
 Factor = Annotated[float, Field(ge=1, le=1e6)]
 
 
@@ -170,7 +171,7 @@ class ConcurrencyRequest(Given):
     """Length of a request, prompt and output together; or give a workload [tokens]."""
     workload: Workload | None = None
     """Traffic whose lengths are used."""
-    safety_ratio: Annotated[float, Field(gt=0, le=1)] = 0.7
+    safety_ratio: SafetyRatio = 0.7
     """Share of the theoretical maximum to plan with."""
 
     @model_validator(mode="after")
@@ -199,7 +200,7 @@ class CapacityRequest(Given):
     """Factor on the largest constraint: failures, rolling updates, bursts."""
     spare_replicas: Annotated[int, Field(ge=0, le=10_000)] = 0
     """Replicas added on top."""
-    safety_ratio: Annotated[float, Field(gt=0, le=1)] = 0.7
+    safety_ratio: SafetyRatio = 0.7
     """Share of the theoretical concurrency to plan with."""
     gpus_per_node: Annotated[int, Field(ge=1, le=4096)] | None = None
     """Accelerators of one machine; 8 when neither it nor the catalog says."""
@@ -220,15 +221,15 @@ class CostRequest(Given):
     """Price of one accelerator [USD/hour]."""
     replicas: Annotated[int, Field(ge=1, le=10**6)] = 1
     """Replicas that are paid for."""
-    output_tokens_per_s: Annotated[float, Field(gt=0, le=1e12)] | None = None
+    output_tokens_per_s: TokensPerS | None = None
     """Output tokens per second of one replica [tokens/s]."""
-    input_tokens_per_s: Annotated[float, Field(gt=0, le=1e12)] | None = None
+    input_tokens_per_s: TokensPerS | None = None
     """Input tokens per second of one replica [tokens/s]."""
-    request_rps: Annotated[float, Field(gt=0, le=1e9)] | None = None
+    request_rps: Rps | None = None
     """Finished requests per second of one replica [requests/s]."""
     workload: Workload | None = None
     """Traffic whose mean lengths turn token rates into requests; its rate over all replicas is used when no rate is given."""
-    success_ratio: Annotated[float, Field(gt=0, le=1)] = 1
+    success_ratio: Annotated[float, Field(ge=1e-6, le=1)] = 1
     """Share of requests that succeed."""
     requests_per_task: Factor = 1
     """Requests of one business task."""

@@ -37,7 +37,7 @@ def test_a_mix_has_the_mean_and_the_percentiles_of_its_classes() -> None:
         ({"input_tokens": 0}, "greater than or equal to 1"),
         ({"input_tokens": 1e30}, "less than or equal to"),
         ({"input_tokens": True}, "valid dictionary"),
-        ({"peak_rps": 0}, "greater than 0"),
+        ({"peak_rps": 0}, "greater than or equal to 0.000001"),
         ({"mean_rps": 5}, "mean_rps 5 is above peak_rps 1"),
         ({"shared_prefix_tokens": 200}, "shared_prefix_tokens 200 is more than the mean prompt"),
         ({"prefix_hit_ratio": 1.1}, "less than or equal to 1"),
