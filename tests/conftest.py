@@ -5,6 +5,7 @@ import tempfile
 from collections.abc import Iterator
 from uuid import uuid4
 
+import hypothesis
 import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
@@ -17,6 +18,11 @@ from app.embedded_postgres import EmbeddedPostgres
 from app.main import create_app
 from app.services.catalog import CatalogHolder, sync_bundled
 from app.settings import Settings
+
+
+# A busy machine is no failure, and CI tries the same examples each time; elsewhere every run tries new ones.
+hypothesis.settings.register_profile("steady", deadline=None, derandomize="CI" in os.environ, print_blob=True)
+hypothesis.settings.load_profile("steady")
 
 
 @pytest.fixture(scope="session")
