@@ -19,7 +19,6 @@ from app.main import create_app
 from app.services.catalog import CatalogHolder, sync_bundled
 from app.settings import Settings
 
-
 # A busy machine is no failure, and CI tries the same examples each time; elsewhere every run tries new ones.
 hypothesis.settings.register_profile("steady", deadline=None, derandomize="CI" in os.environ, print_blob=True)
 hypothesis.settings.load_profile("steady")
