@@ -19,7 +19,7 @@ from app.domain.provenance import Answer, Note, Versions, step
 from app.domain.sizing import Latency, Sizing
 from app.domain.units import exact, plain, seconds, tidy
 from app.domain.value import Value
-from app.domain.workload import Slo, Workload
+from app.domain.workload import Workload
 
 
 class SpeedLimits(Value):
@@ -118,7 +118,6 @@ def answer_capacity(
     workload: Workload,
     sizing: Sizing,
     *,
-    slo: Slo | None,
     found: Fit | None,
     safety_ratio: float,
     redundancy_ratio: float,
@@ -163,7 +162,7 @@ def answer_capacity(
             ),
         ],
         assumptions=assumptions,
-        warnings=capacity_warnings(workload, sizing, constraints, found, utilization, slo, deployment),
+        warnings=capacity_warnings(workload, sizing, constraints, found, utilization, deployment),
         versions=versions,
         model=llm.slug if llm else None,
         gpu=gpu.slug if gpu else None,

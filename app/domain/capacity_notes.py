@@ -8,7 +8,7 @@ from app.domain.memory import Fit
 from app.domain.provenance import Note
 from app.domain.sizing import Sizing
 from app.domain.units import plain
-from app.domain.workload import Slo, Workload
+from app.domain.workload import Workload
 
 WARN_UTILIZATION_RATIO = 0.9
 """Above this share of the capacity queues grow quickly: waiting grows with 1 / (1 - utilisation), https://doi.org/10.1002/9781119453765."""
@@ -20,9 +20,9 @@ def capacity_warnings(
     constraints: Sequence[Constraint],
     found: Fit | None,
     utilization: float | None,
-    slo: Slo | None,
     deployment: Deployment,
 ) -> list[Note]:
+    """What the answer's reader should know; `utilization` is the largest constraint over the replicas, None when none was evaluated."""
     warnings: list[Note] = []
 
     def warn(code: str, message: str) -> None:
@@ -40,11 +40,11 @@ def capacity_warnings(
             warn(f"{item.name}_unattainable", f"The {item.name} constraint {item.note}; it takes no part in the replica count.")
     if utilization is not None and utilization > WARN_UTILIZATION_RATIO:
         warn("high_utilization", f"The fleet runs at {utilization:.0%} of its capacity: above 90 % queues grow quickly.")
-    warnings += _traffic_notes(workload, sizing, deployment, slo)
+    warnings += _traffic_notes(workload, sizing, deployment)
     return warnings
 
 
-def _traffic_notes(workload: Workload, sizing: Sizing, deployment: Deployment, slo: Slo | None) -> list[Note]:
+def _traffic_notes(workload: Workload, sizing: Sizing, deployment: Deployment) -> list[Note]:
     """What the shape of the traffic means for the plan."""
     demand, notes = sizing.demand, []
     prompt, output = demand.mean_input_tokens, demand.mean_output_tokens
@@ -79,7 +79,7 @@ def _traffic_notes(workload: Workload, sizing: Sizing, deployment: Deployment, s
                 ),
             )
         )
-    if demand.p95_input_tokens is None and slo is not None:
+    if demand.p95_input_tokens is None and sizing.slo is not None:
         notes.append(
             Note(code="no_percentiles", message="Objectives are percentiles but the lengths are means only: the tail is not judged.")
         )

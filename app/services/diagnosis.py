@@ -6,7 +6,6 @@ from typing import Annotated
 
 from pydantic import Field
 
-from app import __version__
 from app.domain.catalog import Catalog
 from app.domain.deployment import Deployment
 from app.domain.diagnosis import diagnose as diagnose_observation
@@ -14,11 +13,11 @@ from app.domain.errors import UnknownName
 from app.domain.evidence import OBJECTIVES
 from app.domain.finding import Diagnosis
 from app.domain.metrics import Metrics
-from app.domain.provenance import Versions
 from app.domain.rule import Figure, Rule
 from app.domain.symptoms import Observation
 from app.domain.value import Value
 from app.domain.workload import Slo, Workload
+from app.services.versions import versions_of
 
 MAX_THRESHOLDS = 200
 
@@ -47,8 +46,7 @@ def diagnose(catalog: Catalog, rules: Sequence[Rule], request: DiagnoseRequest) 
     """The probable bottlenecks behind the metrics of a request; raises UnknownName for a threshold that no rule has."""
     _check_names(request.thresholds, rules)
     observation = Observation(request.metrics, request.baseline, request.slo, request.deployment, request.workload)
-    versions = Versions(planner=__version__, catalog=catalog.version)
-    return diagnose_observation(rules, observation, overrides=request.thresholds, versions=versions)
+    return diagnose_observation(rules, observation, overrides=request.thresholds, versions=versions_of(catalog))
 
 
 def _check_names(thresholds: Mapping[str, float], rules: Sequence[Rule]) -> None:
