@@ -15,8 +15,9 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Match
 from starlette.types import Scope
 
-from app.api.pointers import expectation, pointer_of, pointer_text, repeatable
+from app.api.pointers import expectation, pointer_of, repeatable
 from app.domain import errors
+from app.domain.json_pointer import json_pointer
 from app.domain.value import Value
 
 MEDIA_TYPE = "application/problem+json"
@@ -221,7 +222,7 @@ def _field_problem(found: Mapping[str, Any], body: object) -> FieldProblem:
     place, *path = found["loc"]
     location: Location = place if place in ("body", "query", "path", "header") else "request"
     missing = found["type"] == "missing"
-    pointer = pointer_of(path, body, keep_last=missing) if location == "body" else pointer_text(path)
+    pointer = pointer_of(path, body, keep_last=missing) if location == "body" else json_pointer(*path)
     message, expected = expectation(found)
     return FieldProblem(
         location=location,

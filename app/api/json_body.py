@@ -11,7 +11,7 @@ from itertools import islice
 from typing import NoReturn
 
 from app.api.errors import FieldProblem, Refusal, printable
-from app.api.pointers import pointer_text
+from app.domain.json_pointer import json_pointer
 
 MAX_DEPTH = 64
 MAX_INTEGER_DIGITS = 300
@@ -162,20 +162,20 @@ def _unusable_in(root: object) -> Iterator[tuple[str, _Unusable]]:
             return
         match here:
             case _Unusable():
-                yield pointer_text(path), here
+                yield json_pointer(*path), here
             case str():
                 if problem := _text_problem(here):
-                    yield pointer_text(path), problem
+                    yield json_pointer(*path), problem
             case dict() | list() if len(path) >= MAX_DEPTH:
-                yield pointer_text(path), _TOO_DEEP
+                yield json_pointer(*path), _TOO_DEEP
             case list() if len(here) > MAX_ARRAY_ITEMS:
-                yield pointer_text(path), _LONG_ARRAY
+                yield json_pointer(*path), _LONG_ARRAY
             case dict() if len(here) > MAX_VALUES:
                 yield "", _MANY_VALUES
             case dict():
                 for name in here:
                     if problem := _text_problem(name):
-                        yield pointer_text(path), problem
+                        yield json_pointer(*path), problem
                 open_containers.append(_members(path, here.items()))
             case list():
                 open_containers.append(_members(path, enumerate(here)))

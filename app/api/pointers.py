@@ -4,13 +4,10 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from app.domain.json_pointer import json_pointer
+
 MAX_REPEATED_CHARACTERS = 100
 MAX_REPEATED_INTEGER = 2**63
-
-
-def pointer_text(path: Sequence[str | int]) -> str:
-    """JSON pointer of a path (RFC 6901 section 3)."""
-    return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in path)
 
 
 def pointer_of(path: Sequence[str | int], body: object, *, keep_last: bool) -> str:
@@ -26,7 +23,7 @@ def pointer_of(path: Sequence[str | int], body: object, *, keep_last: bool) -> s
         elif not (keep_last and position == len(path) - 1):
             continue
         kept.append(part)
-    return pointer_text(kept)
+    return json_pointer(*kept)
 
 
 def _holds(container: object, part: str | int) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from pydantic import JsonValue
 
+from app.domain.json_pointer import json_pointer
 from app.domain.value import Value
 
 JsonObject = dict[str, JsonValue]
@@ -36,7 +37,7 @@ def differences(before: JsonValue, after: JsonValue, pointer: str = "") -> Itera
     """
     if isinstance(before, dict) and isinstance(after, dict):
         for name in dict.fromkeys((*before, *after)):
-            yield from differences(before.get(name), after.get(name), f"{pointer}/{escaped(name)}")
+            yield from differences(before.get(name), after.get(name), pointer + json_pointer(name))
         return
     left, right = _records(before), _records(after)
     if left is not None and right is not None and (left or right):
@@ -44,11 +45,6 @@ def differences(before: JsonValue, after: JsonValue, pointer: str = "") -> Itera
             yield from differences(one, other, f"{pointer}/{index}")
     elif not _same(before, after):
         yield _difference(before, after, pointer)
-
-
-def escaped(name: str) -> str:
-    """A field name as a part of a JSON pointer (RFC 6901 section 3)."""
-    return name.replace("~", "~0").replace("/", "~1")
 
 
 def _records(value: JsonValue) -> Sequence[JsonObject] | None:

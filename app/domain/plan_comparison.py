@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from app.domain.json_difference import Difference, JsonObject, differences, escaped
+from app.domain.json_difference import Difference, JsonObject, differences
+from app.domain.json_pointer import json_pointer
 from app.domain.plan import Comparison, Plan, PlanHead
 
 NOT_FIGURES = frozenset({"working", "versions"})
@@ -46,7 +47,7 @@ def _shared(before: JsonObject, after: JsonObject, *, same_kind: bool) -> tuple[
     other = {name: value for name, value in after.items() if name not in NOT_FIGURES}
     if same_kind:
         return tuple(differences(one, other)), ()
-    lone = [f"/{escaped(name)}" for name in dict.fromkeys((*one, *other)) if (name in one) != (name in other)]
+    lone = [json_pointer(name) for name in dict.fromkeys((*one, *other)) if (name in one) != (name in other)]
     both = [name for name in one if name in other]
     return tuple(differences({name: one[name] for name in both}, {name: other[name] for name in both})), lone
 

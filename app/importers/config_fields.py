@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterator, Mapping
 
 from app.domain.errors import InvalidInput, UnsupportedConfig
+from app.domain.json_pointer import json_pointer
 from app.importers.harmless_fields import INERT, is_harmless
 
 MAX_COUNT = 10**9
@@ -34,7 +35,7 @@ class ConfigFields:
 
     def at(self, name: str) -> str:
         """JSON pointer to a field."""
-        return f"{self.pointer}/{name.replace('~', '~0').replace('/', '~1')}"
+        return self.pointer + json_pointer(name)
 
     def wrong(self, name: str, expected: str) -> InvalidInput:
         """The error for a field whose value cannot be right."""

@@ -12,6 +12,7 @@ from app.domain.diagnosis import diagnose as diagnose_observation
 from app.domain.errors import UnknownName
 from app.domain.evidence import OBJECTIVES
 from app.domain.finding import Diagnosis
+from app.domain.json_pointer import json_pointer
 from app.domain.metrics import Metrics
 from app.domain.rule import Figure, Rule
 from app.domain.symptoms import Observation
@@ -57,7 +58,6 @@ def _check_names(thresholds: Mapping[str, float], rules: Sequence[Rule]) -> None
         if name not in known:
             nearest = tuple(difflib.get_close_matches(name, known, n=5, cutoff=0.5))
             hint = f"; nearest: {', '.join(nearest)}" if nearest else ""
-            pointer = name.replace("~", "~0").replace("/", "~1")
             raise UnknownName(
-                f"no threshold is called {name!r}{hint}", nearest=nearest, field=f"/thresholds/{pointer}", value=thresholds[name]
+                f"no threshold is called {name!r}{hint}", nearest=nearest, field=json_pointer("thresholds", name), value=thresholds[name]
             )

@@ -12,7 +12,8 @@ from sqlalchemy.orm import Session
 from app.db import plans
 from app.domain.catalog import Catalog
 from app.domain.errors import InvalidInput, NotFound, PlannerError, StaleVersion, UnknownName
-from app.domain.json_difference import Difference, JsonObject, escaped
+from app.domain.json_difference import Difference, JsonObject
+from app.domain.json_pointer import json_pointer
 from app.domain.plan import Comparison, Kind, Plan, PlanContents, PlanFilter, PlanHead, PlanInput, Recomputation
 from app.domain.plan_comparison import answer_differences, change_summary, compare
 from app.domain.provenance import Answer, Versions
@@ -103,7 +104,7 @@ def recompute(
         request = request_type.model_validate(stored.request)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False)[0]
-        pointer = "/request" + "".join(f"/{escaped(str(part))}" for part in first["loc"])
+        pointer = json_pointer("request", *first["loc"])
         raise InvalidInput(
             f"this version of the planner does not take the stored request any more: {first['msg']}", field=pointer
         ) from error
