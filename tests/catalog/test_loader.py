@@ -160,7 +160,7 @@ def test_the_digest_follows_the_files(one_gpu: Path) -> None:
         ("memory_bytes: 15826954486", "memory_bytes: many", r"gpus/t4-16gb\.yaml: memory_bytes: Input should be a valid integer"),
         ("memory_bytes: 15826954486", "memory_bytes: .nan", r"gpus/t4-16gb\.yaml: memory_bytes: "),
         ("vendor: NVIDIA", "maker: NVIDIA", r"gpus/t4-16gb\.yaml: maker: Extra inputs are not permitted"),
-        ("  fp16: 65000000000000", "  fp16: -1", r"gpus/t4-16gb\.yaml: peak_flops_per_s\.fp16: Input should be greater than 0"),
+        ("  fp16: 65000000000000", "  fp16: -1", r"gpus/t4-16gb\.yaml: peak_flops_per_s\.fp16: Input should be greater than or equal to 1"),
         ("slug: t4-16gb", "slug: t4", r"gpus/t4-16gb\.yaml: slug: 't4' is not the name of the file"),
         ("vendor: NVIDIA", "vendor: [", r"gpus/t4-16gb\.yaml: not YAML"),
     ],
