@@ -105,7 +105,7 @@ def test_workload_and_deployment_fill_in_what_was_not_measured(client: TestClien
             "kv_near_full.kv_full",
         ),
         ({"metrics": {}, "thresholds": {"tpot_high.tpot_high": -1}}, "/thresholds/tpot_high.tpot_high", "greater_than_equal", ""),
-        ({"metrics": {}, "slo": {"ttft_p95_s": 0}}, "/slo/ttft_p95_s", "greater_than_equal", "greater than or equal to 1e-06"),
+        ({"metrics": {}, "slo": {"ttft_p95_s": 0}}, "/slo/ttft_p95_s", "greater_than_equal", "greater than or equal to 0.000001"),
     ],
 )
 def test_what_is_not_understood_is_refused_by_name(
