@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from app.domain.metrics import unit_of
+from app.domain.metrics import metric_unit
 from app.domain.provenance import Step
 from app.domain.rule import AllOf, AnyOf, Comparison, Condition, LatencyFamily, Operator
 from app.domain.symptoms import Absent, Observation, Reading, read
@@ -121,7 +121,7 @@ class Bench:
             op=comparison.op,
             threshold=worst.threshold,
             threshold_from=worst.basis,
-            unit=unit_of(worst.reading.name),
+            unit=metric_unit(worst.reading.name),
             held=held,
             weak=worst.reading.overstates and comparison.op in (">", ">="),
         )

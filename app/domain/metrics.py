@@ -2,12 +2,12 @@
 
 import difflib
 from collections.abc import Iterator
-from functools import cache
 from typing import Annotated
 
 from pydantic import Field, ValidationError, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
+from app.domain.units import unit_of
 from app.domain.value import Value
 
 Seconds = Annotated[float, Field(ge=0, le=1e7)]
@@ -159,13 +159,9 @@ class Metrics(Value):
         return (name for name in Metrics.model_fields if self.get(name) is not None)
 
 
-@cache
-def unit_of(name: str) -> str:
-    """Unit that the suffix of a metric's or symptom's name stands for."""
-    for suffix, unit in (("_tokens_per_s", "tokens/s"), ("_per_s", "1/s"), ("_rps", "requests/s"), ("_s", "s"), ("_tokens", "tokens")):
-        if name.endswith(suffix):
-            return unit
-    return "ratio" if name.endswith("_ratio") else "count"
+def metric_unit(name: str) -> str:
+    """Unit that the name of a metric or a symptom stands for."""
+    return unit_of(name) or "count"
 
 
 def _unknown_metric(name: str) -> PydanticCustomError:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from app.domain.deployment import Deployment
-from app.domain.metrics import STATISTICS, Metrics, unit_of
+from app.domain.metrics import STATISTICS, Metrics, metric_unit
 from app.domain.provenance import Step
 from app.domain.units import plain
 from app.domain.workload import Slo, Workload
@@ -117,7 +117,7 @@ def _quotient(
         formula=f"{over_name} / {under_name}",
         substituted=f"{plain(numerator)} / {plain(divisor)}",
         value=value,
-        unit=unit_of(name),
+        unit=metric_unit(name),
         basis="exact",
         source="arithmetic on the metrics given" + ("" if divisor else f"; {plain(NEVER)} stands for no end, 0 for 0 / 0"),
     )

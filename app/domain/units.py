@@ -4,6 +4,9 @@ Every numeric field of a domain or request type ends in one of `UNIT_SUFFIXES`, 
 (`NAMED_COUNTS`) or measures a model's shape (`SHAPE_SUFFIXES`, the terms of the Hugging Face configurations). A test walks all types.
 """
 
+import re
+from functools import cache
+
 UNIT_SUFFIXES = (
     "_bytes",
     "_bytes_per_s",
@@ -54,8 +57,29 @@ NAMED_COUNTS = frozenset(
     }
 )
 
+_BASE_UNIT = re.compile(r"(?:^|_)(?<!per_)(bytes|tokens|flops|usd|watts|ratio|requests|rps|s)((?:_per_[a-z0-9_]+)?)$")
+_RATE = re.compile(r"_per_(s|minute)$")
+_WRITTEN = {"usd": "USD", "flops": "FLOP", "rps": "requests/s"}
+
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 KB, MB, GB, TB = 10**3, 10**6, 10**9, 10**12
+
+
+@cache
+def unit_of(name: str) -> str:
+    """Unit that the name of a field stands for, as `bytes/token`; empty for counts and for what is no quantity.
+
+    >>> unit_of("usd_per_million_input_tokens")
+    'USD/million input tokens'
+    """
+    if name.startswith("num_"):
+        return ""
+    found = _BASE_UNIT.search(name)
+    if found is None:
+        rate = _RATE.search(name)
+        return f"1/{rate[1]}" if rate else ""
+    base, per = found.groups()
+    return _WRITTEN.get(base, base) + per.replace("_per_", "/").replace("_", " ")
 
 
 def plain(number: int | float) -> str:

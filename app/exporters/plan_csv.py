@@ -9,7 +9,7 @@ from pydantic import JsonValue
 
 from app.domain.plan import Plan
 from app.exporters.flattening import Scalar, leaves
-from app.exporters.quantities import unit_of
+from app.exporters.quantities import unit_at
 
 HEADER = ("field", "value", "unit")
 # A cell that starts like this is a formula to a spreadsheet, also behind what it takes for a separator of cells
@@ -52,7 +52,7 @@ def _unit(plan: Plan, path: Sequence[str], value: Scalar) -> str:
         case ("answer", "working", index, "value"):
             return _stated_unit(plan.answer.get("working"), int(index))
         case _:
-            return unit_of(path)
+            return unit_at(path)
 
 
 def _stated_unit(working: JsonValue, index: int) -> str:

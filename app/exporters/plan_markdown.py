@@ -10,7 +10,7 @@ from app.domain.plan import Plan
 from app.domain.units import plain
 from app.exporters.flattening import Scalar, leaves
 from app.exporters.markdown import code, escape, line, quote, table
-from app.exporters.quantities import LEGEND, for_people, unit_of
+from app.exporters.quantities import LEGEND, for_people, unit_at
 
 Alone = list[tuple[tuple[str, ...], Scalar]]
 Lists = list[tuple[tuple[str, ...], Sequence[JsonObject]]]
@@ -110,7 +110,7 @@ def _records(records: Sequence[JsonObject], path: tuple[str, ...], title: str) -
     columns = list(dict.fromkeys(column for row in rows for column in row))
     given = [column for column in columns if any(row.get(column) is not None for row in rows)]
     if len(given) <= MAX_COLUMNS and not any(part.isdecimal() for column in given for part in column):
-        units = [unit_of((*path, *column)) for column in given]
+        units = [unit_at((*path, *column)) for column in given]
         header = [code(".".join(column)) + (f" [{unit}]" if unit else "") for column, unit in zip(given, units, strict=True)]
         yield table(header, ([_cell(row.get(column), unit) for column, unit in zip(given, units, strict=True)] for row in rows))
         return
@@ -121,7 +121,7 @@ def _records(records: Sequence[JsonObject], path: tuple[str, ...], title: str) -
 
 def _field_row(path: tuple[str, ...], value: Scalar) -> Sequence[str]:
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    unit = unit_of(path) if is_number else ""
+    unit = unit_at(path) if is_number else ""
     people = for_people(value, unit) if isinstance(value, (int, float)) and is_number else ""
     return code(".".join(path)), escape(_said(value)), escape(unit), escape(people)
 

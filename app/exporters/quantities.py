@@ -1,13 +1,9 @@
 """Units by the names of fields, and numbers in the units that people use."""
 
-import re
 from collections.abc import Sequence
 
-from app.domain.units import GB, KB, MB, TB
+from app.domain.units import GB, KB, MB, TB, unit_of
 
-_BASE_UNIT = re.compile(r"(?:^|_)(?<!per_)(bytes|tokens|flops|usd|watts|ratio|requests|rps|s)((?:_per_[a-z0-9_]+)?)$")
-_RATE = re.compile(r"_per_(s|minute)$")
-_WRITTEN = {"usd": "USD", "flops": "FLOP", "rps": "requests/s"}
 _STATISTICS = frozenset({"mean", "p50", "p90", "p95", "p99", "low", "high"})
 """Names of members that have the unit of the field which holds them."""
 _DECIMAL = ((TB, "TB"), (GB, "GB"), (MB, "MB"), (KB, "kB"))
@@ -16,19 +12,12 @@ _FLOPS = ((1e15, "PFLOP"), (1e12, "TFLOP"), (1e9, "GFLOP"))
 LEGEND = "GB = 10^9 bytes, GiB = 2^30 bytes (likewise kB/KiB, MB/MiB, TB/TiB); a ratio of 1 is 100 %."
 
 
-def unit_of(path: Sequence[str]) -> str:
-    """Unit of the field at a path of names, as `bytes/token`; empty for counts and for what is no quantity."""
+def unit_at(path: Sequence[str]) -> str:
+    """Unit of the field at a path of names; of a statistic, that of the field which holds it."""
     names = [name for name in path if not name.isdecimal()]
     while len(names) > 1 and names[-1] in _STATISTICS:
         names.pop()
-    if not names or names[-1].startswith("num_"):
-        return ""
-    found = _BASE_UNIT.search(names[-1])
-    if found is None:
-        rate = _RATE.search(names[-1])
-        return f"1/{rate[1]}" if rate else ""
-    base, per = found.groups()
-    return _WRITTEN.get(base, base) + per.replace("_per_", "/").replace("_", " ")
+    return unit_of(names[-1]) if names else ""
 
 
 def for_people(value: float, unit: str) -> str:

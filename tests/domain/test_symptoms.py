@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from app.domain.deployment import Deployment
 from app.domain.measurement import contradictions
-from app.domain.metrics import Metrics, unit_of
+from app.domain.metrics import Metrics, metric_unit
 from app.domain.symptoms import NEVER, SYMPTOMS, Absent, Observation, Reading, read
 from app.domain.workload import Workload
 
@@ -201,7 +201,7 @@ def test_many_unknown_metrics_are_answered_in_bounded_length() -> None:
 
 
 def test_units_follow_from_the_names() -> None:
-    assert [unit_of(name) for name in ("ttft_p95_s", "output_tokens_per_s", "preemptions_per_s", "request_rps", "input_p99_tokens")] == [
+    assert [metric_unit(name) for name in ("ttft_p95_s", "output_tokens_per_s", "preemptions_per_s", "request_rps", "input_p99_tokens")] == [
         "s", "tokens/s", "1/s", "requests/s", "tokens",
     ]  # fmt: skip
-    assert [unit_of(name) for name in ("sm_active_ratio", "num_running_requests", "max_num_seqs")] == ["ratio", "count", "count"]
+    assert [metric_unit(name) for name in ("sm_active_ratio", "num_running_requests", "max_num_seqs")] == ["ratio", "count", "count"]

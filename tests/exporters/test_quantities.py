@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.exporters.quantities import for_people, unit_of
+from app.exporters.quantities import for_people, unit_at
 
 
 @pytest.mark.parametrize(
@@ -30,7 +30,7 @@ from app.exporters.quantities import for_people, unit_of
     ],
 )
 def test_unit_is_read_off_the_name(path: tuple[str, ...], unit: str) -> None:
-    assert unit_of(path) == unit
+    assert unit_at(path) == unit
 
 
 @pytest.mark.parametrize(
