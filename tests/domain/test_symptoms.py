@@ -201,7 +201,6 @@ def test_many_unknown_metrics_are_answered_in_bounded_length() -> None:
 
 
 def test_units_follow_from_the_names() -> None:
-    assert [metric_unit(name) for name in ("ttft_p95_s", "output_tokens_per_s", "preemptions_per_s", "request_rps", "input_p99_tokens")] == [
-        "s", "tokens/s", "1/s", "requests/s", "tokens",
-    ]  # fmt: skip
+    named = ("ttft_p95_s", "output_tokens_per_s", "preemptions_per_s", "request_rps", "input_p99_tokens")
+    assert [metric_unit(name) for name in named] == ["s", "tokens/s", "1/s", "requests/s", "tokens"]
     assert [metric_unit(name) for name in ("sm_active_ratio", "num_running_requests", "max_num_seqs")] == ["ratio", "count", "count"]
