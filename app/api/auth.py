@@ -13,14 +13,12 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from fastapi import Depends, Request
-from sqlalchemy.exc import InterfaceError, OperationalError
-from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.orm import Session, sessionmaker
 from starlette.concurrency import run_in_threadpool
 from starlette.types import ASGIApp, Receive, Send
 from starlette.types import Scope as AsgiScope
 
-from app.api.errors import RETRY_AFTER_S, Refusal, refusal_response
+from app.api.errors import DATABASE_AWAY, RETRY_AFTER_S, Refusal, refusal_response
 from app.domain.access import LOCAL, ApiKey, Principal, Scope
 from app.services import api_keys
 
@@ -74,7 +72,7 @@ class Authentication:
             return seen.principal
         try:
             key = await run_in_threadpool(self.lookup, digest)
-        except (OperationalError, InterfaceError, PoolTimeout):
+        except DATABASE_AWAY:
             if seen is not None and now_s - seen.at_s < GRACE_S:
                 return seen.principal
             detail = "The API key cannot be checked, because the database cannot be reached at the moment."

@@ -26,6 +26,8 @@ PROBLEM_CODE_KEY = "inferplan.problem_code"
 MAX_DETAIL_CHARACTERS = 1000
 MAX_REPORTED_ERRORS = 50
 RETRY_AFTER_S = 5
+DATABASE_AWAY = (OperationalError, InterfaceError, PoolTimeout)
+"""What SQLAlchemy raises when the server cannot be reached, or has no connection left."""
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 
 STATUS_OF: Mapping[type[errors.PlannerError], int] = {
@@ -149,7 +151,7 @@ def install(app: FastAPI) -> None:
     app.exception_handler(errors.PlannerError)(_planner_error)
     app.exception_handler(HTTPException)(_http_error)
     app.exception_handler(RequestValidationError)(_invalid_request)
-    for unavailable in (OperationalError, InterfaceError, PoolTimeout):
+    for unavailable in DATABASE_AWAY:
         app.exception_handler(unavailable)(_database_unavailable)
     app.exception_handler(IntegrityError)(_conflict)
     app.exception_handler(OverflowError)(_out_of_range)
