@@ -1,6 +1,6 @@
 """A large language model as groups of layers; weights, KV cache, FLOPs and bytes per step are sums over groups."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import date
 from functools import cached_property
 from typing import Annotated, Any, Literal
@@ -120,6 +120,12 @@ class LayerGroup(Given):
         return self.num_layers * sum(part.num_expert_params(hidden_size) for part in self.feed_forward)
 
 
+def most_attention_heads(groups: Iterable[LayerGroup]) -> int | None:
+    """The largest number of query heads of the layers that attend; None when none does."""
+    mixers = (group.mixer for group in groups)
+    return max((mixer.num_heads for mixer in mixers if isinstance(mixer, Attention | LatentAttention | CompressedAttention)), default=None)
+
+
 class ExtraWeights(Given):
     """Parameters outside the layers, embeddings and head."""
 
@@ -230,6 +236,11 @@ class Llm(Given):
     def kv_elements_by_layout(self) -> dict[tuple[int, int], Any]:
         """Sums over the layers that `kv_cache.kv_elements` has made, by (tp, pp): every request of the same model asks for them again."""
         return {}
+
+    @cached_property
+    def keeps_state(self) -> bool:
+        """Whether any layer keeps a recurrent state."""
+        return any(cache.state or cache.convolution for _, cache in self.caches())
 
     def caches(self, tp: int = 1) -> Iterator[tuple[int, LayerCache]]:
         """(layers, cache of one of them on one rank) for every group with a mixer."""

@@ -5,9 +5,8 @@ from typing import NamedTuple
 
 from pydantic import ValidationError
 
-from app.domain.attention import Attention, CompressedAttention, LatentAttention
 from app.domain.errors import InvalidInput, UnsupportedConfig
-from app.domain.llm import Llm
+from app.domain.llm import Llm, most_attention_heads
 from app.importers import hf_classic, hf_delta, hf_dense, hf_gemma, hf_latent, hf_moe, hf_moe_windows, hf_state_space
 from app.importers.architecture import Architecture, FamilyReader, grouped
 from app.importers.config_fields import ConfigFields, shown
@@ -118,7 +117,7 @@ def llm_from_hf_config(
             num_mtp_layers=architecture.mtp.num_layers if architecture.mtp else None,
             hidden_size=architecture.hidden_size,
             vocab_size=architecture.vocab_size,
-            num_attention_heads=_most_heads(architecture),
+            num_attention_heads=most_attention_heads(architecture.layers),
             max_model_len_tokens=min(positions, default=None),
             tie_word_embeddings=tied,
             layer_groups=grouped(architecture.layers),
@@ -169,11 +168,6 @@ def _tied(parts: _Parts, architecture: Architecture) -> bool:
     """The whole file's word before the language model's, then what the configuration class takes."""
     nested = parts.text.flag("tie_word_embeddings", default=architecture.tied_by_default)
     return parts.root.flag("tie_word_embeddings", default=nested)
-
-
-def _most_heads(architecture: Architecture) -> int | None:
-    mixers = (one.mixer for one in architecture.layers)
-    return max((mixer.num_heads for mixer in mixers if isinstance(mixer, Attention | LatentAttention | CompressedAttention)), default=None)
 
 
 def _refuse_unread(parts: _Parts) -> None:

@@ -67,10 +67,6 @@ def _llama(fields: ConfigFields) -> Architecture:
     return _decoder(fields, all_biases=_biased(fields), mlp_bias=fields.flag("mlp_bias", default=False))
 
 
-def _granite(fields: ConfigFields) -> Architecture:
-    return _llama(fields)
-
-
 def _smollm3(fields: ConfigFields) -> Architecture:
     fields.skip("no_rope_layers", "max_window_layers")
     fields.require("use_sliding_window", False)
@@ -230,7 +226,7 @@ _NO_WINDOW_GIVEN: Mapping[str, object] = {"sliding_window": 4096}
 
 FAMILIES: Mapping[str, FamilyReader] = {
     "llama": FamilyReader(_llama),
-    "granite": FamilyReader(_granite),
+    "granite": FamilyReader(_llama),
     "smollm3": FamilyReader(_smollm3),
     "mistral": FamilyReader(_mistral, _NO_WINDOW_GIVEN),
     "ministral3": FamilyReader(_mistral),

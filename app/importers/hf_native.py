@@ -4,11 +4,12 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from app.domain.llm import Llm, NativeWeights
+from app.domain.precision import WEIGHTS
 from app.importers.config_fields import ConfigFields
 
 _BYTES_PER_ELEMENT = {"bfloat16": 2, "float16": 2, "float32": 4}
 _SOURCE = "config.json"
-_MXFP4 = (4 + 8 / 32) / 8
+_MXFP4 = WEIGHTS["mxfp4"].bytes_per_element
 
 
 class Quantization(NamedTuple):
@@ -128,7 +129,7 @@ def _read(fields: ConfigFields, name: str) -> Quantization | None:
 def _modelopt(section: Mapping[str, object]) -> Quantization:
     nested = section.get("quantization")
     algorithm = section.get("quant_algo") or (nested.get("quant_algo") if isinstance(nested, Mapping) else None)
-    costs = {"FP8": 1.0, "NVFP4": (4 + 8 / 16) / 8, "MXFP8": 1 + 1 / 32}
+    costs = {"FP8": 1.0, "NVFP4": WEIGHTS["nvfp4"].bytes_per_element, "MXFP8": 1 + 1 / 32}
     cost = costs.get(algorithm) if isinstance(algorithm, str) else None
     return Quantization(f"{algorithm.lower()[:40]} (modelopt)" if isinstance(algorithm, str) else "modelopt", cost)
 

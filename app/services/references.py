@@ -2,11 +2,11 @@
 
 from pydantic import ValidationError
 
-from app.domain.attention import Attention, CompressedAttention, LatentAttention
+from app.domain.attention import Attention
 from app.domain.catalog import Catalog
 from app.domain.errors import InvalidInput
 from app.domain.hardware import Gpu, PeakFlops
-from app.domain.llm import LayerGroup, Llm
+from app.domain.llm import LayerGroup, Llm, most_attention_heads
 from app.importers.hf_config import llm_from_hf_config
 from app.services.requests import GpuRef, GpuSketch, ModelArchitecture, ModelFromHfConfig, ModelRef, ModelSketch
 
@@ -66,8 +66,6 @@ def _from_sketch(sketch: ModelSketch) -> Llm:
 
 
 def _from_architecture(architecture: ModelArchitecture) -> Llm:
-    mixers = (group.mixer for group in architecture.layer_groups)
-    heads = max((mixer.num_heads for mixer in mixers if isinstance(mixer, Attention | LatentAttention | CompressedAttention)), default=None)
     shape = Llm(
         slug=INLINE,
         num_params=architecture.params or 10**16,
@@ -75,7 +73,7 @@ def _from_architecture(architecture: ModelArchitecture) -> Llm:
         hidden_size=architecture.hidden_size,
         vocab_size=architecture.vocab_size,
         tie_word_embeddings=architecture.tie_word_embeddings,
-        num_attention_heads=heads,
+        num_attention_heads=most_attention_heads(architecture.layer_groups),
         max_model_len_tokens=architecture.max_model_len_tokens,
         layer_groups=architecture.layer_groups,
     )
