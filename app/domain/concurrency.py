@@ -4,10 +4,11 @@ from typing import Literal
 
 from app.domain.deployment import Deployment
 from app.domain.hardware import Gpu
-from app.domain.kv_answer import sequence_step
 from app.domain.kv_cache import unknown_layers
+from app.domain.kv_working import sequence_step
 from app.domain.llm import Llm
 from app.domain.memory import Fit, fit
+from app.domain.memory_notes import memory_warnings
 from app.domain.memory_working import memory_steps
 from app.domain.provenance import Answer, Note, Step, Versions, step
 from app.domain.rounding import floor
@@ -25,7 +26,7 @@ class ConcurrencyAtLength(Value):
     max_concurrency: int
     """Requests whose KV cache fits at once, or `max_num_seqs` where that is less."""
     safe_concurrency: int
-    """floor(max_concurrency x safety_ratio)."""
+    """floor(max_concurrency x safety_ratio), but one where one fits."""
 
 
 class ConcurrencyAnswer(Answer):
@@ -37,14 +38,14 @@ class ConcurrencyAnswer(Answer):
     """Catalog slug of the accelerator, or `inline`."""
     num_gpus: int
     """Accelerators of one replica."""
-    kv_capacity_tokens: int
-    """Token positions of one engine rank, across its tp x pp accelerators."""
+    kv_capacity_tokens: int | None
+    """Token positions of one engine rank, across its tp x pp accelerators; None where they depend on a longest length that is not known."""
     num_engine_ranks: int
     """Attention data-parallel ranks of the replica, each with a pool of its own."""
     max_concurrency: int
-    """Requests of the mean length that the replica holds."""
+    """Requests of the mean length that the replica holds, over all its engine ranks."""
     safe_concurrency: int
-    """floor(max_concurrency x safety_ratio): what to plan with."""
+    """floor(max_concurrency x safety_ratio), but one where one fits: what to plan with."""
     at_mean: ConcurrencyAtLength
     """At the mean length."""
     at_p95: ConcurrencyAtLength | None
@@ -52,9 +53,9 @@ class ConcurrencyAnswer(Answer):
     at_max_model_len: ConcurrencyAtLength | None
     """At the longest admitted length; None when it is not known."""
     recommended_max_num_seqs: int
-    """`max_num_seqs` to start a load test with: safe_concurrency rounded down to a multiple of 8."""
+    """`max_num_seqs` of one engine rank to start a load test with: safe_concurrency / dp, rounded down to a multiple of 8."""
     load_test_concurrency: list[int]
-    """Concurrency levels of a load test: powers of two up to the maximum."""
+    """Concurrency levels of a load test on the whole replica: powers of two up to the maximum."""
     binding: Literal["kv_cache", "max_num_seqs"]
     """What limits the number of requests."""
 
@@ -65,7 +66,8 @@ def at_length(found: Fit, deployment: Deployment, tokens: float, safety_ratio: f
     most = deployment.dp * per_rank if per_rank is not None else 0
     if deployment.max_num_seqs is not None:
         most = min(most, deployment.max_num_seqs * deployment.dp)
-    return ConcurrencyAtLength(tokens_per_sequence=tokens, max_concurrency=most, safe_concurrency=floor(most * safety_ratio))
+    safe = max(min(1, most), floor(most * safety_ratio))
+    return ConcurrencyAtLength(tokens_per_sequence=tokens, max_concurrency=most, safe_concurrency=safe)
 
 
 def answer_concurrency(
@@ -86,19 +88,21 @@ def answer_concurrency(
     """
     found = fit(llm, gpu, deployment)
     capacity = found.capacity_tokens()
-    if found.cost is None or capacity is None:
+    if found.cost is None:
         raise unknown_layers(llm)
     mean = at_length(found, deployment, mean_tokens, safety_ratio)
     longest = found.max_model_len_tokens
     unlimited = (found.sequences(mean_tokens) or 0) * deployment.dp
+    positions = "" if capacity is None else f" ({capacity} token positions per engine rank)"
     return ConcurrencyAnswer(
         summary=(
-            f"{llm.slug} on {deployment.num_gpus} x {gpu.slug} holds {mean.max_concurrency} requests of {plain(mean_tokens)} tokens "
-            f"({capacity} token positions per engine rank); plan with {mean.safe_concurrency}."
+            f"{llm.slug} on {deployment.num_gpus} x {gpu.slug} holds {mean.max_concurrency} requests of {plain(mean_tokens)} tokens"
+            f"{positions}; plan with {mean.safe_concurrency}."
+            + ("" if found.verdict == "serves" else f" The deployment does not serve ({found.verdict}).")
         ),
         working=_working(llm, gpu, deployment, found, mean, safety_ratio),
         assumptions=assumptions,
-        warnings=_warnings(found, mean_tokens),
+        warnings=_warnings(llm, deployment, found, mean_tokens, p95_tokens),
         versions=versions,
         model=llm.slug,
         gpu=gpu.slug,
@@ -110,15 +114,22 @@ def answer_concurrency(
         at_mean=mean,
         at_p95=None if p95_tokens is None else at_length(found, deployment, p95_tokens, safety_ratio),
         at_max_model_len=None if longest is None else at_length(found, deployment, longest, safety_ratio),
-        recommended_max_num_seqs=recommended_max_num_seqs(mean.safe_concurrency),
+        recommended_max_num_seqs=recommended_max_num_seqs(mean.safe_concurrency, deployment.dp),
         load_test_concurrency=ramp(mean.max_concurrency),
         binding="max_num_seqs" if mean.max_concurrency < unlimited else "kv_cache",
     )
 
 
-def recommended_max_num_seqs(safe_concurrency: int) -> int:
-    """The multiple of 8 below the safe concurrency (engines capture CUDA graphs in steps of 8), or itself below 8."""
-    return safe_concurrency // 8 * 8 if safe_concurrency >= 8 else safe_concurrency
+def recommended_max_num_seqs(safe_concurrency: int, dp: int = 1) -> int:
+    """The share of one of `dp` engine ranks, which each have a limit of their own, at least one where one fits.
+
+    From 8 on the multiple of 8 below it (engines capture CUDA graphs in steps of 8).
+
+    >>> recommended_max_num_seqs(53), recommended_max_num_seqs(53, 4), recommended_max_num_seqs(53, 8)
+    (48, 8, 6)
+    """
+    rank = max(min(1, safe_concurrency), safe_concurrency // dp)
+    return rank // 8 * 8 if rank >= 8 else rank
 
 
 def ramp(max_concurrency: int) -> list[int]:
@@ -134,21 +145,29 @@ def concurrency_steps(found: Fit, deployment: Deployment, at: ConcurrencyAtLengt
     """The working from the KV pool to the safe number of requests."""
     assert found.cost is not None  # noqa: S101 - callers check
     per_sequence = found.cost.sequence_bytes(at.tokens_per_sequence)
-    cap = f", {deployment.max_num_seqs} x {deployment.dp}" if deployment.max_num_seqs is not None else ""
+    formula, most = (
+        "dp x floor(kv_cache_bytes / kv_bytes_per_request_per_gpu)",
+        f"{deployment.dp} x floor({found.kv_cache_bytes} / {per_sequence})",
+    )
+    if deployment.max_num_seqs is not None:
+        formula, most = f"min({formula}, dp x max_num_seqs)", f"min({most}, {deployment.dp} x {deployment.max_num_seqs})"
+    safe, safe_formula = f"floor({at.max_concurrency} x {plain(safety_ratio)})", "floor(max_concurrency x safety_ratio)"
+    if at.max_concurrency and at.max_concurrency * safety_ratio < 1:
+        safe, safe_formula = f"max(1, {safe})", f"max(1, {safe_formula})"
     return [
         sequence_step(found.cost, at.tokens_per_sequence, per_sequence, "kv_bytes_per_request_per_gpu"),
         step(
             "max_concurrency",
-            "min(dp x floor(kv_cache_bytes / kv_bytes_per_request_per_gpu), max_num_seqs x dp)",
-            f"min({deployment.dp} x floor({found.kv_cache_bytes} / {per_sequence}){cap})",
+            formula,
+            most,
             at.max_concurrency,
             "requests",
             "https://arxiv.org/abs/2309.06180 (paged attention)",
         ),
         step(
             "safe_concurrency",
-            "floor(max_concurrency x safety_ratio)",
-            f"floor({at.max_concurrency} x {plain(safety_ratio)})",
+            safe_formula,
+            safe,
             at.safe_concurrency,
             "requests",
             SAFETY_SOURCE,
@@ -158,14 +177,19 @@ def concurrency_steps(found: Fit, deployment: Deployment, at: ConcurrencyAtLengt
 
 
 def _working(llm: Llm, gpu: Gpu, deployment: Deployment, found: Fit, mean: ConcurrencyAtLength, safety_ratio: float) -> list[Step]:
-    recommended = recommended_max_num_seqs(mean.safe_concurrency)
+    recommended = recommended_max_num_seqs(mean.safe_concurrency, deployment.dp)
+    rank = f"{mean.safe_concurrency} / {deployment.dp}"
     return [
         *memory_steps(llm, gpu, deployment, found),
         *concurrency_steps(found, deployment, mean, safety_ratio),
         step(
             "recommended_max_num_seqs",
-            "safe_concurrency rounded down to a multiple of 8",
-            f"{mean.safe_concurrency} -> {recommended}",
+            "safe_concurrency / dp, rounded down to a multiple of 8 from 8 on, at least 1 where one fits",
+            f"floor({rank} / 8) x 8"
+            if recommended >= 8
+            else f"floor({rank})"
+            if recommended * deployment.dp <= mean.safe_concurrency
+            else "1",
             recommended,
             "requests",
             "https://github.com/vllm-project/vllm/blob/main/vllm/config/vllm.py (CUDA graph sizes in steps of 8)",
@@ -174,16 +198,18 @@ def _working(llm: Llm, gpu: Gpu, deployment: Deployment, found: Fit, mean: Concu
     ]
 
 
-def _warnings(found: Fit, mean_tokens: float) -> list[Note]:
-    warnings = []
+def _warnings(llm: Llm, deployment: Deployment, found: Fit, mean_tokens: float, p95_tokens: float | None) -> list[Note]:
+    warnings = memory_warnings(llm, deployment, found)
     if found.verdict != "serves":
         warnings.append(Note(code=found.verdict, message=f"The deployment does not serve ({found.verdict}, limited by {found.limiting})."))
     longest = found.max_model_len_tokens
-    if longest is not None and mean_tokens > longest:
-        warnings.append(
-            Note(
-                code="beyond_max_model_len",
-                message=f"Requests of {plain(mean_tokens)} tokens are longer than max_model_len_tokens {longest}.",
+    for which, tokens in (("", mean_tokens), (" (P95)", p95_tokens)):
+        if longest is not None and tokens is not None and tokens > longest:
+            warnings.append(
+                Note(
+                    code="beyond_max_model_len",
+                    message=f"Requests of {plain(tokens)} tokens{which} are longer than max_model_len_tokens {longest}.",
+                )
             )
-        )
+            break
     return warnings

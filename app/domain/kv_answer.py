@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from app.domain.kv_cache import FORMULA_SOURCE, KvCost, attention_kind, kv_cost, kv_elements, kv_elements_by_heads, resolve_kv_format
+from app.domain.kv_working import kv_cost_steps, sequence_step
 from app.domain.llm import Llm
 from app.domain.precision import KV_CACHE, KvChoice, KvFormat
 from app.domain.provenance import Answer, Note, Step, Versions, step
@@ -16,11 +17,11 @@ class KvAtContext(Value):
     context_tokens: int
     """Length of a sequence, prompt and output together [tokens]."""
     bytes_per_sequence: int
-    """KV cache of one sequence over the whole replica, without block rounding [bytes]."""
+    """KV cache of one sequence, every key and value counted once, without block rounding [bytes]."""
     bytes_per_sequence_per_gpu: int
-    """The same on one accelerator [bytes]."""
+    """The same on one accelerator; times tp it is more than `bytes_per_sequence` where heads or latents are replicated [bytes]."""
     total_bytes: int
-    """KV cache of all `num_sequences` over the whole replica [bytes]."""
+    """KV cache of all `num_sequences`, every key and value counted once [bytes]."""
     num_blocks: int
     """Cache blocks of one sequence: ceil(context / block)."""
     wasted_bytes: int
@@ -115,7 +116,7 @@ def answer_kv(
             f"{llm.slug} ({kind}, {kv_format} KV) keeps {plain(whole.bytes_per_token)} bytes per token{windows}; "
             f"{num_sequences} sequence(s) of {longest} tokens hold {gigabytes(total)}."
         ),
-        working=_working(llm, kv_format, whole, rank, rows[-1], tp, num_sequences, block_size_tokens),
+        working=_working(llm, kv_format, whole, rank, rows[context_tokens.index(longest)], tp, num_sequences, block_size_tokens),
         assumptions=assumptions,
         warnings=_warnings(llm, longest, tp),
         versions=versions,
@@ -165,78 +166,14 @@ def _by_precision(llm: Llm, tokens: int, num_sequences: int) -> list[KvAtPrecisi
     ]
 
 
-def kv_bytes_per_token_step(llm: Llm, kv_format: KvFormat, cost: KvCost) -> Step:
-    """The first line of every KV working: bytes per token over the whole model, layer group by layer group."""
-    size = KV_CACHE[kv_format].bytes_per_element
-    if llm.layer_groups is None and llm.stated_kv_cache is not None:
-        stated = llm.stated_kv_cache
-        return step(
-            "kv_bytes_per_token",
-            "as stated by the vendor",
-            f"{plain(stated.bytes_per_token)} for {stated.precision}; {stated.note}",
-            exact(cost.bytes_per_token),
-            "bytes/token",
-            "; ".join(llm.sources) or llm.slug,
-            basis="datasheet",
-        )
-    terms = []
-    for group in llm.layer_groups or ():
-        mixer = group.mixer
-        if mixer is None:
-            continue
-        if mixer.kind == "attention" and mixer.window_tokens is None and not mixer.shares_kv:
-            terms.append(f"{group.num_layers} x {mixer.num_kv_heads} x ({mixer.key_head_dim} + {mixer.value_head_dim}) x {plain(size)}")
-        elif mixer.kind == "latent_attention":
-            terms.append(f"{group.num_layers} x ({mixer.kv_lora_rank} + {mixer.qk_rope_head_dim}) x {plain(size)}")
-        elif mixer.kind == "compressed_attention" and mixer.compress_ratio:
-            terms.append(f"{group.num_layers} x {mixer.head_dim} / {mixer.compress_ratio} x {plain(size)}")
-    return step(
-        "kv_bytes_per_token",
-        "sum over full-attention layers: layers x kv_heads x (key_dim + value_dim) x bytes (latent: kv_lora_rank + rope)",
-        " + ".join(terms) or "no layer keeps keys and values of all tokens: 0",
-        exact(cost.bytes_per_token),
-        "bytes/token",
-        FORMULA_SOURCE,
-    )
-
-
-def kv_per_gpu_step(whole: KvCost, rank: KvCost, tp: int, pp: int = 1) -> Step:
-    """From bytes per token over the whole model to the share of one accelerator."""
-    stage = f", pp {pp}: the stage with most layers" if pp > 1 else ""
-    return step(
-        "kv_bytes_per_token_per_gpu",
-        "max(1, kv_heads / tp) heads per rank; a latent cache is on every rank",
-        f"tp {tp}{stage}: {plain(whole.bytes_per_token)} -> {plain(rank.bytes_per_token)}",
-        exact(rank.bytes_per_token),
-        "bytes/token",
-        "https://github.com/vllm-project/vllm/blob/main/vllm/config/model.py (get_num_kv_heads)",
-    )
-
-
-def sequence_step(cost: KvCost, tokens: float, value: int, name: str = "kv_bytes_per_sequence") -> Step:
-    """KV bytes of one sequence from the per-token cost, the windows and the state."""
-    parts = [f"{plain(cost.bytes_per_token)} x {plain(tokens)}"]
-    formula = "bytes_per_token x tokens"
-    if cost.index_bytes_per_token:
-        parts.append(f"{plain(cost.index_bytes_per_token)} x {plain(tokens)}")
-        formula += " + index_bytes_per_token x tokens"
-    if cost.windows:
-        parts += [f"{plain(per)} x min({plain(tokens)}, {window})" for per, window in cost.windows]
-        formula += " + windowed bytes_per_token x min(tokens, window)"
-    if cost.state_bytes:
-        parts.append(plain(cost.state_bytes))
-        formula += " + state"
-    return step(name, formula, " + ".join(parts), value, "bytes", FORMULA_SOURCE)
-
-
 def _working(
     llm: Llm, kv_format: KvFormat, whole: KvCost, rank: KvCost, row: KvAtContext, tp: int, num_sequences: int, block: int
 ) -> list[Step]:
-    steps = [
-        kv_bytes_per_token_step(llm, kv_format, whole),
-        sequence_step(whole, row.context_tokens, row.bytes_per_sequence),
-        kv_per_gpu_step(whole, rank, tp),
-    ]
+    tokens = row.context_tokens
+    steps = [*kv_cost_steps(llm, kv_format, whole), sequence_step(whole, tokens, row.bytes_per_sequence)]
+    steps += kv_cost_steps(llm, kv_format, rank, tp=tp, per_gpu=True)
+    if tp > 1:
+        steps.append(sequence_step(rank, tokens, row.bytes_per_sequence_per_gpu, "kv_bytes_per_sequence_per_gpu"))
     steps.append(
         step(
             "total_bytes",
@@ -271,12 +208,28 @@ def _warnings(llm: Llm, longest: int, tp: int) -> list[Note]:
         )
     if llm.stated_kv_cache is not None and llm.layer_groups is None:
         warnings.append(Note(code="stated_kv_cache", message=f"The layers of {llm.slug} are not known: {llm.stated_kv_cache.note}."))
-    fewest = min((g.mixer.num_kv_heads for g in llm.layer_groups or () if g.mixer and g.mixer.kind == "attention"), default=tp)
+    warnings += _replication_notes(llm, tp)
+    return warnings
+
+
+def _replication_notes(llm: Llm, tp: int) -> list[Note]:
+    """What tensor parallelism does not divide."""
+    if tp == 1:
+        return []
+    if llm.layer_groups is None:
+        return [Note(code="kv_not_divided", message=f"The layers of {llm.slug} are not known: the whole cache is counted on each GPU.")]
+    mixers = [group.mixer for group in llm.layer_groups if group.mixer]
+    notes = []
+    fewest = min((mixer.num_kv_heads for mixer in mixers if mixer.kind == "attention"), default=tp)
     if tp > fewest:
-        warnings.append(
+        notes.append(
             Note(
                 code="kv_heads_replicated",
                 message=f"tp {tp} is above {fewest} KV heads: heads are replicated and the total over all GPUs grows.",
             )
         )
-    return warnings
+    if any(mixer.kind in ("latent_attention", "compressed_attention") for mixer in mixers):
+        notes.append(
+            Note(code="latent_replicated", message=f"Every rank keeps the whole latent cache: over {tp} GPUs it takes {tp} times its size.")
+        )
+    return notes

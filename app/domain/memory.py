@@ -46,19 +46,27 @@ class Fit(NamedTuple):
         """What is left (positive) or missing (negative) per accelerator until the verdict changes [bytes]."""
         if self.verdict == "does_not_fit":
             return self.memory_bytes - self.weights_bytes_per_gpu
-        if self.limiting == "kv_cache" or self.max_model_len_tokens is None:
-            return self.kv_room_bytes
-        return self.kv_room_bytes - self.longest_sequence_bytes
+        least = 1 if self.verdict == "loads_only" else 0
+        return self.kv_room_bytes - max(least, self.longest_sequence_bytes)
 
     def outcome(self, weights_bytes_per_gpu: int, longest_sequence_bytes: int) -> tuple[Verdict, int | None]:
         """(verdict, token positions) of the same replica with other weights or another longest sequence on each accelerator."""
         room = self.budget_bytes - weights_bytes_per_gpu - self.reserve_bytes
         verdict, _ = _verdict(weights_bytes_per_gpu, self.memory_bytes, room, longest_sequence_bytes)
-        return verdict, _positions(max(0, room), self.max_model_len_tokens, longest_sequence_bytes)
+        return verdict, self._positions(max(0, room), longest_sequence_bytes)
 
     def capacity_tokens(self) -> int | None:
-        """Token positions of one engine rank when sequences have the longest admitted length: floor(kv x L / sequence_bytes(L))."""
-        return _positions(self.kv_cache_bytes, self.max_model_len_tokens, self.longest_sequence_bytes)
+        """Token positions of one engine rank when sequences have the longest admitted length: floor(kv x L / sequence_bytes(L)).
+
+        None without a known cost, and where windows or state make it depend on a longest length that is not known.
+        """
+        return self._positions(self.kv_cache_bytes, self.longest_sequence_bytes)
+
+    def _positions(self, pool_bytes: int, sequence_bytes: int) -> int | None:
+        length, cost = self.max_model_len_tokens, self.cost
+        if cost is None or not sequence_bytes or (length is None and (cost.windows or cost.state_bytes)):
+            return None
+        return pool_bytes * (length or 1) // sequence_bytes
 
     def sequences(self, tokens: float) -> int | None:
         """Sequences of `tokens` tokens that one engine rank holds at once."""
@@ -96,10 +104,6 @@ def fit(llm: Llm, gpu: Gpu, deployment: Deployment) -> Fit:
     longest = cost.sequence_bytes(length or 1) if cost is not None else 0
     verdict, limiting = _verdict(per_gpu, memory, room, longest)
     return Fit(weights, per_gpu, memory, budget, reserve, room, cost, length, longest, verdict, limiting)
-
-
-def _positions(pool_bytes: int, length: int | None, sequence_bytes: int) -> int | None:
-    return pool_bytes * (length or 1) // sequence_bytes if sequence_bytes else None
 
 
 def _verdict(weights: int, memory: int, room: int, longest: int) -> tuple[Verdict, Limiting | None]:

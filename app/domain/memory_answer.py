@@ -6,6 +6,7 @@ from app.domain.hardware import Gpu
 from app.domain.kv_cache import kv_cost, kv_is_known, resolve_kv_format
 from app.domain.llm import Llm
 from app.domain.memory import Fit, Limiting, Verdict, fit, longest_len_tokens, valid_tps
+from app.domain.memory_notes import memory_warnings
 from app.domain.memory_working import memory_steps
 from app.domain.precision import WEIGHTS, KvFormat, WeightFormat
 from app.domain.provenance import Answer, Note, Versions
@@ -116,7 +117,7 @@ def answer_memory(llm: Llm, gpu: Gpu, deployment: Deployment, *, assumptions: li
         summary=_summary(llm, gpu, deployment, found),
         working=memory_steps(llm, gpu, deployment, found),
         assumptions=assumptions,
-        warnings=_warnings(llm, deployment, found),
+        warnings=memory_warnings(llm, deployment, found),
         versions=versions,
         model=llm.slug,
         gpu=gpu.slug,
@@ -205,37 +206,11 @@ def _summary(llm: Llm, gpu: Gpu, deployment: Deployment, found: Fit) -> str:
     if found.verdict == "does_not_fit":
         return f"{head} do not fit into {gigabytes(found.memory_bytes)}; {gigabytes(-found.margin_bytes)} are missing on each GPU."
     if found.limiting == "kv_cache":
-        left = found.memory_bytes - found.weights_bytes_per_gpu
-        reserve = gigabytes(found.reserve_bytes)
-        return f"{head} load, but the {gigabytes(left)} left are less than the reserve of {reserve}: no KV cache, nothing is served."
+        budget, reserve = gigabytes(found.budget_bytes), gigabytes(found.reserve_bytes)
+        return f"{head} load, but with a reserve of {reserve} out of {budget} nothing is left for KV cache: nothing is served."
     capacity = found.capacity_tokens()
     positions = f", {capacity} token positions" if capacity is not None else ""
     if found.limiting == "max_model_len":
         room = f"{gigabytes(found.kv_cache_bytes)} per GPU are left for KV cache{positions}"
         return f"{head} load and {room}: less than one sequence of {found.max_model_len_tokens} tokens."
     return f"{head} serve with {gigabytes(found.kv_cache_bytes)} of KV cache per GPU{positions}."
-
-
-def _warnings(llm: Llm, deployment: Deployment, found: Fit) -> list[Note]:
-    warnings = []
-    if deployment.engine != "generic":
-        warnings.append(
-            Note(
-                code="generic_memory_terms",
-                message=f"The memory terms of {deployment.engine} are not modelled yet: the reserve is the generic engine's single figure.",
-            )
-        )
-    if found.cost is None:
-        warnings.append(
-            Note(code="kv_cache_unknown", message=f"The layers of {llm.slug} are not given: the KV cache could not be checked.")
-        )
-    if deployment.reserve_bytes_per_gpu == 0 and deployment.memory_fraction_ratio in (None, 1):
-        warnings.append(
-            Note(code="no_reserve", message="No memory is reserved for activations, graphs and buffers: a real engine runs out of memory.")
-        )
-    longest = llm.max_model_len_tokens
-    if longest is not None and (found.max_model_len_tokens or 0) > longest:
-        warnings.append(
-            Note(code="beyond_model_length", message=f"max_model_len_tokens is above the {longest} tokens that {llm.slug} was made for.")
-        )
-    return warnings

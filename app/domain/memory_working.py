@@ -2,8 +2,8 @@
 
 from app.domain.deployment import Deployment
 from app.domain.hardware import Gpu
-from app.domain.kv_answer import kv_bytes_per_token_step, kv_per_gpu_step, sequence_step
 from app.domain.kv_cache import KvCost, kv_cost, resolve_kv_format
+from app.domain.kv_working import kv_cost_steps, sequence_step
 from app.domain.llm import Llm
 from app.domain.memory import GENERIC_RESERVE_RATIO, Fit
 from app.domain.provenance import Step, step
@@ -24,8 +24,8 @@ def memory_steps(llm: Llm, gpu: Gpu, deployment: Deployment, found: Fit) -> list
     steps.append(
         step(
             "budget_bytes",
-            "memory_bytes x memory_fraction_ratio",
-            f"{found.memory_bytes} x {plain(fraction or 1)}",
+            "floor(memory_bytes x memory_fraction_ratio)",
+            f"floor({found.memory_bytes} x {plain(fraction or 1)})",
             found.budget_bytes,
             "bytes",
             f"{gpu.slug}: {basis_source}",
@@ -37,7 +37,7 @@ def memory_steps(llm: Llm, gpu: Gpu, deployment: Deployment, found: Fit) -> list
     elif fraction is not None:
         reserve = ("0: memory_fraction_ratio takes its place", "0", "request")
     else:
-        reserve = ("memory_bytes x reserve ratio", f"{found.memory_bytes} x {GENERIC_RESERVE_RATIO}", RESERVE_SOURCE)
+        reserve = ("floor(memory_bytes x reserve ratio)", f"floor({found.memory_bytes} x {GENERIC_RESERVE_RATIO})", RESERVE_SOURCE)
     steps.append(
         step(
             "reserve_bytes",
@@ -68,7 +68,10 @@ def _capacity_steps(llm: Llm, deployment: Deployment, found: Fit, cost: KvCost) 
     kv_format = resolve_kv_format(llm, deployment.kv_cache)
     whole = kv_cost(llm, kv_format)
     length, per_sequence, capacity = found.max_model_len_tokens or 1, found.longest_sequence_bytes, found.capacity_tokens()
-    steps = [kv_bytes_per_token_step(llm, kv_format, whole), kv_per_gpu_step(whole, cost, deployment.tp, deployment.pp)]
+    steps = [
+        next(kv_cost_steps(llm, kv_format, whole)),
+        *kv_cost_steps(llm, kv_format, cost, tp=deployment.tp, pp=deployment.pp, per_gpu=True),
+    ]
     if capacity is None:
         return steps
     return [

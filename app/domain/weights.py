@@ -9,6 +9,8 @@ from app.domain.precision import WEIGHTS, WeightFormat
 from app.domain.provenance import Basis, Step, step
 from app.domain.units import plain
 
+PER_PARAM = "params x bytes_per_param"
+
 
 class WeightsSize(NamedTuple):
     """Size of the weights and how it is known."""
@@ -16,14 +18,17 @@ class WeightsSize(NamedTuple):
     num_bytes: int
     basis: Basis
     source: str
+    formula: str
     substituted: str
 
 
 def weights_size(llm: Llm, weights: WeightFormat | None) -> WeightsSize:
     """Weights of the whole model: params x bytes_per_param [bytes].
 
-    None is the checkpoint's own precision: its recorded size where there is one, else 16 bits per parameter (then `assumed`). A format
-    is applied to every parameter; scales of grouped formats are counted, tensors that a checkpoint leaves in 16 bits are not yet.
+    None is the checkpoint's own precision: the size recorded with it where there is one, else 16 bits per parameter (then `assumed`). A
+    recorded size is `datasheet` when it was read, `exact` when it is bytes x parameters, `assumed` when it is an estimate over the parts
+    of a quantised checkpoint. A format is applied to every parameter; scales of grouped formats are counted, tensors that a checkpoint
+    leaves in 16 bits are not yet.
 
     >>> from app.domain.llm import Llm
     >>> weights_size(Llm(slug="m", num_params=70_000_000_000, num_active_params=70_000_000_000), "fp8").num_bytes
@@ -32,10 +37,21 @@ def weights_size(llm: Llm, weights: WeightFormat | None) -> WeightsSize:
     if weights is None:
         native = llm.native
         if native.weights_bytes is not None:
-            return WeightsSize(native.weights_bytes, "datasheet", native.weights_basis or llm.slug, str(native.weights_bytes))
-        return WeightsSize(2 * llm.num_params, "assumed", "16 bits per parameter, as most checkpoints", f"{llm.num_params} x 2")
+            return _recorded(llm, native.weights_bytes, native.weights_basis or llm.slug)
+        return WeightsSize(2 * llm.num_params, "assumed", "16 bits per parameter, as most checkpoints", PER_PARAM, f"{llm.num_params} x 2")
     cost = WEIGHTS[weights]
-    return WeightsSize(weights_bytes(llm, weights), "exact", cost.source, f"{llm.num_params} x {plain(cost.bytes_per_element)}")
+    substituted = f"ceil({llm.num_params} x {plain(cost.bytes_per_element)})"
+    return WeightsSize(weights_bytes(llm, weights), "exact", cost.source, PER_PARAM, substituted)
+
+
+def _recorded(llm: Llm, num_bytes: int, how: str) -> WeightsSize:
+    """The size that is recorded with a model, labelled by how it was obtained."""
+    each, rest = divmod(num_bytes, llm.num_params)
+    if rest == 0 and how.endswith(f"{each} bytes x num_params"):
+        return WeightsSize(num_bytes, "exact", how, PER_PARAM, f"{llm.num_params} x {each}")
+    if how.startswith("arithmetic"):
+        return WeightsSize(num_bytes, "assumed", how, "estimated size of the checkpoint, part by part", str(num_bytes))
+    return WeightsSize(num_bytes, "datasheet", how, "recorded size of the checkpoint", str(num_bytes))
 
 
 def weights_bytes(llm: Llm, weights: WeightFormat) -> int:
@@ -74,12 +90,19 @@ def weights_steps(llm: Llm, deployment: Deployment, size: WeightsSize, per_gpu: 
     return [
         step(
             "weights_bytes",
-            "recorded size of the checkpoint" if size.basis == "datasheet" else "params x bytes_per_param",
+            size.formula,
             size.substituted,
             size.num_bytes,
             "bytes",
             size.source,
             basis=size.basis,
         ),
-        step("weights_bytes_per_gpu", formula, substituted, per_gpu, "bytes", "https://arxiv.org/abs/1909.08053 (tensor parallelism)"),
+        step(
+            "weights_bytes_per_gpu",
+            f"ceil({formula})",
+            f"ceil({substituted})",
+            per_gpu,
+            "bytes",
+            "https://arxiv.org/abs/1909.08053 (tensor parallelism)",
+        ),
     ]

@@ -4,9 +4,13 @@ from pydantic import BaseModel
 
 from app.domain.deployment import Deployment
 from app.domain.hardware import Gpu
+from app.domain.kv_cache import resolve_kv_format
+from app.domain.kv_working import STATE_SOURCE
 from app.domain.llm import Llm
 from app.domain.memory import GENERIC_RESERVE_RATIO
+from app.domain.precision import WEIGHTS, KvChoice
 from app.domain.provenance import Note
+from app.domain.units import plain
 
 
 def default_used(name: str, value: object) -> Note:
@@ -19,18 +23,35 @@ def defaults_used(given: BaseModel, *names: str) -> list[Note]:
     return [default_used(name, getattr(given, name)) for name in names if name not in given.model_fields_set]
 
 
-def kv_cache_auto(llm: Llm) -> Note:
-    """What `kv_cache: auto` means for a model."""
-    if llm.stated_kv_cache is not None:
-        return Note(code="kv_cache_auto", message=f"kv_cache auto: {llm.stated_kv_cache.precision}, as the vendor states the cache.")
-    return Note(
-        code="kv_cache_auto", message="kv_cache auto: 16 bits per element, what engines use unless the checkpoint names a KV scheme."
-    )
+def cache_defaults(llm: Llm, kv_cache: KvChoice) -> list[Note]:
+    """The precisions of the cache that the request leaves open."""
+    notes = []
+    if kv_cache == "auto":
+        kind = resolve_kv_format(llm, kv_cache)
+        stated = llm.stated_kv_cache is not None and llm.stated_kv_cache.precision == kind
+        why = "as the vendor states the cache" if stated else "16 bits, what engines use unless the checkpoint names a KV scheme"
+        notes.append(Note(code="kv_cache_auto", message=f"kv_cache auto: {kind}, {why}."))
+    if llm.keeps_state:
+        notes.append(Note(code="state_precision", message=f"Recurrent state is counted with {STATE_SOURCE}."))
+    return notes
+
+
+def _reserve_default(deployment: Deployment) -> Note | None:
+    """What is taken for the memory that is neither weights nor KV cache, where the request leaves it open."""
+    fraction, reserve = deployment.memory_fraction_ratio, deployment.reserve_bytes_per_gpu
+    if fraction is None and reserve is None:
+        share = f"{GENERIC_RESERVE_RATIO:.0%}"
+        message = f"reserve_bytes_per_gpu was not given: {share} of the memory stays for everything beside weights and KV cache."
+    elif reserve is None:
+        message = "reserve_bytes_per_gpu was not given: 0, memory_fraction_ratio takes its place."
+    else:
+        return default_used("memory_fraction_ratio", 1) if fraction is None else None
+    return Note(code="default_reserve", message=message)
 
 
 def deployment_defaults(llm: Llm | None, gpu: Gpu | None, deployment: Deployment) -> list[Note]:
     """The defaults of the deployment that decide the answer; those of the memory only where model and accelerator are given."""
-    notes = defaults_used(deployment, "tp", "engine")
+    notes = defaults_used(deployment, "tp", "pp", "dp", "ep", "engine")
     if llm is None or gpu is None:
         return notes
     if deployment.weights is None:
@@ -38,18 +59,15 @@ def deployment_defaults(llm: Llm | None, gpu: Gpu | None, deployment: Deployment
         what = native.quantization or native.dtype or "16 bits per parameter"
         known = "" if native.weights_bytes is not None else "; their size is not recorded, so 2 bytes per parameter are taken"
         notes.append(Note(code="default_weights", message=f"weights was not given: the checkpoint's own ({what}){known}."))
-    if deployment.kv_cache == "auto":
-        notes.append(kv_cache_auto(llm))
+    elif deployment.weights not in ("fp32", "bf16", "fp16"):
+        each = plain(WEIGHTS[deployment.weights].bytes_per_element)
+        message = (
+            f"weights {deployment.weights}: {each} bytes for every parameter; what a checkpoint leaves in 16 bits is not counted extra."
+        )
+        notes.append(Note(code="uniform_weights", message=message))
+    notes += cache_defaults(llm, deployment.kv_cache)
     if deployment.max_model_len_tokens is None and llm.max_model_len_tokens is not None:
         notes.append(default_used("max_model_len_tokens", f"{llm.max_model_len_tokens}, the model's own limit,"))
-    if deployment.reserve_bytes_per_gpu is None and deployment.memory_fraction_ratio is None:
-        notes.append(
-            Note(
-                code="default_reserve",
-                message=(
-                    f"reserve_bytes_per_gpu was not given: {GENERIC_RESERVE_RATIO:.0%} of the memory stays for everything beside weights "
-                    "and KV cache."
-                ),
-            )
-        )
+    if (reserve := _reserve_default(deployment)) is not None:
+        notes.append(reserve)
     return notes

@@ -21,7 +21,7 @@ from app.domain.memory_answer import MemoryAnswer, answer_memory
 from app.domain.provenance import Answer, Note
 from app.domain.sizing import Sizing
 from app.domain.units import plain
-from app.services.assumptions import default_used, defaults_used, deployment_defaults, kv_cache_auto
+from app.services.assumptions import cache_defaults, default_used, defaults_used, deployment_defaults
 from app.services.prices import gpu_price, replica_price
 from app.services.references import resolve_gpu, resolve_model
 from app.services.requests import CapacityRequest, ConcurrencyRequest, CostRequest, KvRequest, MemoryRequest
@@ -43,8 +43,9 @@ def kv(catalog: Catalog, request: KvRequest) -> KvAnswer:
     llm = resolve_model(catalog, request.model)
     check_layout(llm, Deployment(tp=request.tp), field="/tp")
     notes = defaults_used(request, "tp", "num_sequences", "block_size_tokens")
-    if request.kv_cache == "auto":
-        notes.append(kv_cache_auto(llm))
+    if "context_tokens" not in request.model_fields_set:
+        notes.append(default_used("context_tokens", ", ".join(map(str, request.context_tokens))))
+    notes += cache_defaults(llm, request.kv_cache)
     return answer_kv(
         llm,
         kv_cache=request.kv_cache,

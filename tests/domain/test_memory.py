@@ -29,7 +29,7 @@ VERSIONS = Versions(planner="test", catalog="test")
 def test_verdicts(deployment: Deployment, verdict: str, limiting: str | None) -> None:
     found = fit(dense(), CARD, deployment)
     assert (found.verdict, found.limiting) == (verdict, limiting)
-    assert (found.margin_bytes >= 0) == (verdict == "serves") or found.verdict == "serves"
+    assert (found.margin_bytes >= 0) == (verdict == "serves")
 
 
 def test_the_verdict_turns_exactly_at_one_sequence() -> None:
@@ -89,6 +89,30 @@ def test_native_weights_are_the_recorded_size() -> None:
     unknown = dense()
     assert weights_size(unknown, None).num_bytes == 2 * unknown.num_params
     assert weights_size(unknown, None).basis == "assumed"
+
+
+def test_the_size_of_a_checkpoint_says_whether_it_was_read_or_computed() -> None:
+    computed, parts = BUNDLED.models["llama-3.1-70b"], BUNDLED.models["deepseek-v3"]
+    assert (weights_size(computed, None).basis, weights_size(computed, None).substituted) == ("exact", f"{computed.num_params} x 2")
+    assert weights_size(parts, None).basis == "assumed"
+    native = parts.native.model_copy(update={"weights_basis": "metadata.total_size of model.safetensors.index.json"})
+    assert weights_size(parts.model_copy(update={"native": native}), None).basis == "datasheet"
+
+
+def test_the_summary_of_a_budget_below_the_weights_is_about_the_budget() -> None:
+    answer = answer_memory(dense(), CARD, Deployment(tp=2, weights="fp8", memory_fraction_ratio=0.3), assumptions=[], versions=VERSIONS)
+    assert (answer.verdict, answer.limiting, answer.margin_bytes) == ("loads_only", "kv_cache", 24 * GB - 35 * GB - 163840)
+    assert "a reserve of 0 GB (0 GiB) out of 24 GB" in answer.summary
+
+
+def test_memory_without_a_reserve_is_told() -> None:
+    def told(**changes: float) -> set[str]:
+        answer = answer_memory(dense(), CARD, Deployment(tp=4, weights="fp8", **changes), assumptions=[], versions=VERSIONS)  # type: ignore[arg-type]
+        return {note.code for note in answer.warnings}
+
+    assert told(reserve_bytes_per_gpu=0) == told(memory_fraction_ratio=1) == {"no_reserve"}
+    assert told(memory_fraction_ratio=0.9) == {"activations_not_counted"}
+    assert told() == told(memory_fraction_ratio=0.9, reserve_bytes_per_gpu=GB) == set()
 
 
 @pytest.mark.parametrize("slug", sorted(slug for slug, gpu in BUNDLED.gpus.items() if gpu.memory_bytes is None))

@@ -1,0 +1,45 @@
+"""What the reader of an answer that rests on a replica's memory should know: what is not counted, and what it is counted with."""
+
+from app.domain.deployment import Deployment
+from app.domain.llm import Llm
+from app.domain.memory import Fit
+from app.domain.provenance import Note
+
+
+def memory_warnings(llm: Llm, deployment: Deployment, found: Fit) -> list[Note]:
+    """Warnings of `/memory`, which hold for everything that is computed from the same fit."""
+    warnings: list[Note] = []
+
+    def warn(code: str, message: str) -> None:
+        warnings.append(Note(code=code, message=message))
+
+    if deployment.engine != "generic":
+        warn(
+            "generic_memory_terms",
+            f"The memory terms of {deployment.engine} are not modelled yet: the reserve is the generic engine's single figure.",
+        )
+    if found.cost is None:
+        warn("kv_cache_unknown", f"The layers of {llm.slug} are not given: the KV cache could not be checked.")
+    elif llm.layer_groups is None and llm.stated_kv_cache is not None:
+        warn(
+            "stated_kv_cache",
+            f"The layers of {llm.slug} are not known: {llm.stated_kv_cache.note}. The whole cache is counted on each GPU.",
+        )
+    elif found.capacity_tokens() is None:
+        warn(
+            "kv_capacity_depends_on_length",
+            f"What a token of {llm.slug} takes depends on the length: give max_model_len_tokens for the token positions.",
+        )
+    if found.reserve_bytes == 0 and found.budget_bytes == found.memory_bytes:
+        warn("no_reserve", "No memory is reserved for activations, graphs and buffers: a real engine runs out of memory.")
+    elif found.reserve_bytes == 0:
+        warn(
+            "activations_not_counted",
+            "Nothing is reserved inside the budget of memory_fraction_ratio: activations and graphs come out of the KV cache shown here.",
+        )
+    if deployment.speculative is not None:
+        warn("draft_not_counted", "Weights and KV cache of the draft model or the prediction layers are not counted.")
+    longest = llm.max_model_len_tokens
+    if longest is not None and (found.max_model_len_tokens or 0) > longest:
+        warn("beyond_model_length", f"max_model_len_tokens is above the {longest} tokens that {llm.slug} was made for.")
+    return warnings
