@@ -20,6 +20,7 @@ from sqlalchemy.orm import Session
 
 from app import log_setup
 from app.api.openapi import document
+from app.db import api_keys as stored_keys
 from app.db import schema
 from app.db.session import open_engine, session_factory
 from app.domain.access import Scope
@@ -61,7 +62,7 @@ def serve(
     with ending_on_signals(), opened_database(settings, migrate=migrate) as engine:
         make_session = session_factory(engine)
         with make_session.begin() as session:
-            refuse_open_door(settings, num_keys=sum(key.revoked_at is None for key in api_keys.list_keys(session)))
+            refuse_open_door(settings, num_keys=sum(key.revoked_at is None for key in stored_keys.list_keys(session)))
             sync_bundled(session)
         server = uvicorn.Server(
             uvicorn.Config(
@@ -137,7 +138,7 @@ def create_key(
 def list_keys(data_dir: DataDir = None) -> None:
     """List every API key, oldest first."""
     with opened_database(read_settings(data_dir=data_dir)) as engine, Session(engine) as session:
-        for key in api_keys.list_keys(session):
+        for key in stored_keys.list_keys(session):
             state = "valid" if key.revoked_at is None else f"revoked {key.revoked_at:%Y-%m-%d %H:%M}"
             print(f"{key.id}  {','.join(key.scopes):10}  {key.created_at:%Y-%m-%d %H:%M}  {state:24}  {key.name}")
 

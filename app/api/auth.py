@@ -19,6 +19,7 @@ from starlette.types import ASGIApp, Receive, Send
 from starlette.types import Scope as AsgiScope
 
 from app.api.errors import DATABASE_AWAY, RETRY_AFTER_S, Refusal, refusal_response
+from app.db import api_keys as stored_keys
 from app.domain.access import LOCAL, ApiKey, Principal, Scope
 from app.services import api_keys
 
@@ -93,7 +94,7 @@ def key_lookup(session_factory: sessionmaker[Session]) -> Lookup:
 
     def lookup(digest: str) -> ApiKey | None:
         with session_factory() as session:
-            return api_keys.find(session, digest)
+            return stored_keys.find_valid(session, digest)
 
     return lookup
 

@@ -9,6 +9,7 @@ from app.api.deps import CatalogDep, SessionDep
 from app.api.etags import IfMatchDep
 from app.api.pages import PageQuery, page, position
 from app.api.route import PlannerRoute
+from app.db import catalog_entries as stored
 from app.domain.catalog_entry import GpuEntry, GpuFilter, GpuPage
 from app.domain.hardware import Gpu
 from app.services import catalog_entries
@@ -27,7 +28,7 @@ def list_gpus(session: SessionDep, query: Annotated[GpuQuery, Query()]) -> GpuPa
     """Accelerators by slug, bundled and own ones; all filters that are given must be met."""
     filters = query.filters()
     after = position(query.page_token, filters)
-    found = catalog_entries.list_gpus(session, GpuFilter.model_validate(filters), after[0] if after else None, query.limit + 1)
+    found = stored.list_gpus(session, query, after[0] if after else None, query.limit + 1)
     items, next_page_token = page(found, query.limit, filters, lambda entry: (entry.slug,))
     return GpuPage(items=items, next_page_token=next_page_token)
 

@@ -9,6 +9,7 @@ from app.api.deps import CatalogDep, SessionDep
 from app.api.etags import IfMatchDep
 from app.api.pages import PageQuery, page, position
 from app.api.route import PlannerRoute
+from app.db import catalog_entries as stored
 from app.domain.catalog_entry import ModelEntry, ModelFilter, ModelPage
 from app.domain.llm import Llm
 from app.services import catalog_entries
@@ -28,7 +29,7 @@ def list_models(session: SessionDep, query: Annotated[ModelQuery, Query()]) -> M
     """Models by slug, bundled and own ones; all filters that are given must be met."""
     filters = query.filters()
     after = position(query.page_token, filters)
-    found = catalog_entries.list_models(session, ModelFilter.model_validate(filters), after[0] if after else None, query.limit + 1)
+    found = stored.list_models(session, query, after[0] if after else None, query.limit + 1)
     items, next_page_token = page(found, query.limit, filters, lambda entry: (entry.slug,))
     return ModelPage(items=items, next_page_token=next_page_token)
 

@@ -1,4 +1,4 @@
-"""API keys: made, found, listed, revoked.
+"""API keys: made and revoked; what only reads them is in `app.db.api_keys`.
 
 A secret is 256 random bits, so a fast digest is enough: there is nothing to guess that a slow one would protect
 (https://cheatsheetseries.owasp.org/cheatsheets/Password_Storage_Cheat_Sheet.html is about what people choose).
@@ -33,16 +33,6 @@ def create(session: Session, *, name: str, scopes: Sequence[Scope]) -> tuple[Api
     secret = PREFIX + secrets.token_urlsafe(NUM_SECRET_BYTES)
     key = stored.insert_key(session, key_id=uuid4(), name=name, key_sha256=digest(secret), scopes=sorted(set(scopes)))
     return key, secret
-
-
-def find(session: Session, key_sha256: str) -> ApiKey | None:
-    """The valid key of that digest, None when it is unknown or revoked."""
-    return stored.find_valid(session, key_sha256)
-
-
-def list_keys(session: Session) -> Sequence[ApiKey]:
-    """Every key, revoked ones too, oldest first; secrets are not known."""
-    return stored.list_keys(session)
 
 
 def revoke(session: Session, key_id: UUID) -> ApiKey:

@@ -13,7 +13,7 @@ from app.db import catalog, catalog_entries
 from app.db.catalog_entries import Named
 from app.db.rows import GpuRow, ModelRow
 from app.domain.catalog import Catalog
-from app.domain.catalog_entry import OWN_ENTRY_SOURCE, GpuEntry, GpuFilter, ModelEntry, ModelFilter
+from app.domain.catalog_entry import OWN_ENTRY_SOURCE, GpuEntry, ModelEntry
 from app.domain.errors import AlreadyExists, InvalidInput, NotFound, ReadOnly, StaleVersion, UnknownName
 from app.domain.hardware import Gpu
 from app.domain.llm import Llm
@@ -21,16 +21,6 @@ from app.domain.llm import Llm
 Value = TypeVar("Value", Gpu, Llm)
 Expected = Collection[int] | None
 """Versions that the caller has seen and is willing to change; None for any."""
-
-
-def list_gpus(session: Session, wanted: GpuFilter, after: str | None, limit: int) -> Sequence[GpuEntry]:
-    """Accelerators that the filter lets through, by slug, from the one behind `after`."""
-    return catalog_entries.list_gpus(session, wanted, after, limit)
-
-
-def list_models(session: Session, wanted: ModelFilter, after: str | None, limit: int) -> Sequence[ModelEntry]:
-    """Models that the filter lets through, by slug, from the one behind `after`."""
-    return catalog_entries.list_models(session, wanted, after, limit)
 
 
 def get_gpu(session: Session, snapshot: Catalog, name: str) -> GpuEntry:

@@ -17,8 +17,8 @@ def test_a_new_key_is_found_by_its_secret_and_by_no_other(session: Session) -> N
     assert api_keys.is_well_formed(secret)
     assert key.scopes == ("read", "write")
     assert key.revoked_at is None
-    assert api_keys.find(session, api_keys.digest(secret)) == key
-    assert api_keys.find(session, api_keys.digest(secret + "x")) is None
+    assert stored.find_valid(session, api_keys.digest(secret)) == key
+    assert stored.find_valid(session, api_keys.digest(secret + "x")) is None
 
 
 def test_the_database_holds_a_digest_and_never_the_secret(session: Session) -> None:
@@ -38,7 +38,7 @@ def test_a_revoked_key_is_not_found_and_keeps_the_time_of_its_first_revocation(s
     key, secret = api_keys.create(session, name="ci", scopes=["read"])
     revoked = api_keys.revoke(session, key.id)
     assert revoked.revoked_at is not None
-    assert api_keys.find(session, api_keys.digest(secret)) is None
+    assert stored.find_valid(session, api_keys.digest(secret)) is None
     session.execute(text("update api_keys set revoked_at = revoked_at - interval '1 hour' where id = :id"), {"id": key.id})
     again = api_keys.revoke(session, key.id)
     assert again.revoked_at is not None
@@ -54,7 +54,7 @@ def test_keys_are_listed_with_the_revoked_ones(session: Session) -> None:
     first, _ = api_keys.create(session, name="first", scopes=["read"])
     second, _ = api_keys.create(session, name="second", scopes=["write"])
     api_keys.revoke(session, first.id)
-    listed = {key.id: key for key in api_keys.list_keys(session)}
+    listed = {key.id: key for key in stored.list_keys(session)}
     assert listed[first.id].revoked_at is not None
     assert listed[second.id] == second
 
