@@ -6,7 +6,7 @@ from fastapi import Depends, Request, Response
 
 from app.api.auth import require_scope
 from app.api.etags import etag
-from app.domain.catalog_entry import GpuEntry, ModelEntry
+from app.domain.catalog_entry import StoredEntry
 
 
 def refresh_snapshot(request: Request) -> Iterator[None]:
@@ -22,7 +22,7 @@ ETAG_HEADER = {"ETag": {"description": "Version of the entry, for If-Match.", "s
 LOCATION_HEADER = {"Location": {"description": "Path of the new entry.", "schema": {"type": "string"}}}
 
 
-def with_etag(response: Response, entry: GpuEntry | ModelEntry, location: str | None = None) -> None:
+def with_etag(response: Response, entry: StoredEntry, location: str | None = None) -> None:
     """Put the version of the entry, and where it was created, into the headers."""
     response.headers["ETag"] = etag(entry.version)
     if location is not None:

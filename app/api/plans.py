@@ -18,6 +18,7 @@ from app.api.etags import IfMatchDep, etag, if_match
 from app.api.pages import PageQuery, invalid_page_token, page, position
 from app.api.representations import already_has, preferred
 from app.api.route import PlannerRoute
+from app.db import plans as stored
 from app.domain.idempotency import RecordedAnswer
 from app.domain.plan import Comparison, Kind, Label, OwnerName, Plan, PlanPage, Recomputation
 from app.domain.rule import Rule
@@ -158,7 +159,7 @@ def list_plans(session: SessionDep, catalog: CatalogDep, query: Annotated[PlanQu
     """Current revisions, newest plan first; a plan whose request describes its model or accelerator inline is under no name."""
     filters = query.filters()
     wanted = plans.wanted_plans(catalog, owner=query.owner, labels=query.label, model=query.model, gpu=query.gpu, kind=query.kind)
-    found = plans.find(session, wanted, _plan_position(query.page_token, filters), query.limit + 1)
+    found = stored.list_plans(session, wanted, _plan_position(query.page_token, filters), query.limit + 1)
     items, next_page_token = page(found, query.limit, filters, lambda plan: (plan.created_at.isoformat(), str(plan.id)))
     return PlanPage(items=items, next_page_token=next_page_token)
 

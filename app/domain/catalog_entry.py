@@ -16,8 +16,8 @@ OWN_ENTRY_SOURCE = "own entry"
 """Stands in `sources` of an own entry that names none."""
 
 
-class GpuEntry(Value):
-    """A stored accelerator."""
+class StoredEntry(Value):
+    """What every stored entry says beside its value."""
 
     slug: Slug
     """Name in the catalog."""
@@ -29,23 +29,18 @@ class GpuEntry(Value):
     """When the entry was added here."""
     updated_at: datetime
     """When the entry was last changed here."""
+
+
+class GpuEntry(StoredEntry):
+    """A stored accelerator."""
+
     entry: Gpu
     """The accelerator."""
 
 
-class ModelEntry(Value):
+class ModelEntry(StoredEntry):
     """A stored LLM."""
 
-    slug: Slug
-    """Name in the catalog."""
-    origin: Origin
-    """`bundled`: comes with the release and is read-only; `own`: added by the users of this installation."""
-    version: int
-    """Catalog revision that last changed the entry; the ETag."""
-    created_at: datetime
-    """When the entry was added here."""
-    updated_at: datetime
-    """When the entry was last changed here."""
     entry: Llm
     """The model."""
 

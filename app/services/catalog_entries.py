@@ -13,7 +13,7 @@ from app.db import catalog, catalog_entries
 from app.db.catalog_entries import Named
 from app.db.rows import GpuRow, ModelRow
 from app.domain.catalog import Catalog
-from app.domain.catalog_entry import OWN_ENTRY_SOURCE, GpuEntry, ModelEntry
+from app.domain.catalog_entry import OWN_ENTRY_SOURCE, GpuEntry, ModelEntry, StoredEntry
 from app.domain.errors import AlreadyExists, InvalidInput, NotFound, ReadOnly, StaleVersion, UnknownName
 from app.domain.hardware import Gpu
 from app.domain.llm import Llm
@@ -117,7 +117,7 @@ def _refuse_taken_names(kind: str, names: dict[str, str], others: Iterable[Named
             raise AlreadyExists(detail, field=field, value=name, expected="a name that no entry has")
 
 
-def _check_changeable(kind: str, slug: str, found: GpuEntry | ModelEntry | None, expected: Expected) -> None:
+def _check_changeable(kind: str, slug: str, found: StoredEntry | None, expected: Expected) -> None:
     if found is None:
         _gone(kind, slug, "/slug")
     if found.origin == "bundled":

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import datetime
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -74,11 +73,6 @@ def wanted_plans(
         gpu=None if gpu is None else _slug(catalog.gpu, gpu),
         kind=kind,
     )
-
-
-def find(session: Session, wanted: PlanFilter, after: tuple[datetime, UUID] | None, limit: int) -> Sequence[PlanHead]:
-    """Plans that the filter lets through, newest first, at most `limit`, from the one behind `after` (created_at, id)."""
-    return plans.list_plans(session, wanted, after, limit)
 
 
 def revisions(session: Session, plan_id: UUID, before: int | None, limit: int) -> Sequence[PlanHead]:
