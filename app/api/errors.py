@@ -15,7 +15,7 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Match
 from starlette.types import Scope
 
-from app.api.pointers import expectation, pointer_of, repeatable
+from app.api.pointers import blamed, expectation, pointer_of, repeatable
 from app.domain import errors
 from app.domain.json_pointer import json_pointer
 from app.domain.value import Value
@@ -168,7 +168,7 @@ async def _planner_error(request: Request, error: errors.PlannerError) -> Respon
     if error.field is not None:
         fields = (
             FieldProblem(
-                location="body" if request.method in ("POST", "PUT", "PATCH") else "request",
+                location=_location(request, error),
                 pointer=printable(error.field),
                 code=error.code,
                 detail=printable(error.detail),
@@ -177,6 +177,13 @@ async def _planner_error(request: Request, error: errors.PlannerError) -> Respon
             ),
         )
     return problem_response(request.scope, status_of(type(error)), error.code, error.title, error.detail, fields=fields)
+
+
+def _location(request: Request, error: errors.PlannerError) -> Location:
+    """A stored thing is named in the path, what is computed in the body, or in what is stored already when the request has none."""
+    if isinstance(error, errors.NotFound | errors.ReadOnly | errors.StaleVersion):
+        return "path"
+    return "request" if getattr(request.scope.get("route"), "body_field", None) is None else "body"
 
 
 async def _http_error(request: Request, error: HTTPException) -> Response:
@@ -221,9 +228,9 @@ async def _invalid_request(request: Request, error: RequestValidationError) -> R
 
 
 def _field_problem(found: Mapping[str, Any], body: object) -> FieldProblem:
-    place, *path = found["loc"]
+    place, (path, value) = found["loc"][0], blamed(found)
     location: Location = place if place in ("body", "query", "path", "header") else "request"
-    missing = found["type"] == "missing"
+    missing = found["type"] in ("missing", "union_tag_not_found")
     pointer = pointer_of(path, body, keep_last=missing) if location == "body" else json_pointer(*path)
     message, expected = expectation(found)
     return FieldProblem(
@@ -233,7 +240,7 @@ def _field_problem(found: Mapping[str, Any], body: object) -> FieldProblem:
         detail=printable(message),
         expected=printable(expected),
         # A missing field's "value" would be its parent, and headers may hold secrets.
-        value=None if missing or location == "header" else repeatable(found.get("input")),
+        value=None if missing or location == "header" else repeatable(value),
     )
 
 

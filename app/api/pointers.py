@@ -35,11 +35,21 @@ def _holds(container: object, part: str | int) -> bool:
     return False
 
 
+def blamed(found: Mapping[str, Any]) -> tuple[Sequence[str | int], object]:
+    """Path and value that one error of pydantic is about: of a union whose member a field decides, that field."""
+    path, given = found["loc"][1:], found.get("input")
+    decider = str(found.get("ctx", {}).get("discriminator", ""))
+    if not decider.startswith("'"):
+        return path, given
+    name = decider.strip("'")
+    return (*path, name), given.get(name) if isinstance(given, dict) else None
+
+
 def expectation(found: Mapping[str, Any]) -> tuple[str, str]:
     """What is wrong and what was expected, from one error of pydantic."""
     message: str = found["msg"]
     match found["type"]:
-        case "missing":
+        case "missing" | "union_tag_not_found":
             return "This field is required", "a value"
         case "extra_forbidden":
             return "There is no field of this name", "only the fields that /openapi.json describes"
@@ -48,6 +58,12 @@ def expectation(found: Mapping[str, Any]) -> tuple[str, str]:
             return text, text
         case "model_attributes_type" | "model_type" | "dict_type" | "dataclass_type":
             return "Input should be an object", "an object"
+        case "union_tag_invalid":
+            wanted = f"one of {found['ctx']['expected_tags']}"
+            return f"Input should be {wanted}", wanted
+        case "int_parsing" | "float_parsing":
+            wanted = "a whole number" if found["type"] == "int_parsing" else "a number"
+            return f"Input should be {wanted}", wanted
     wanted = message.partition("Input should be ")[2] or message.partition(" should ")[2] or message
     return message, wanted
 

@@ -83,17 +83,18 @@ class ModelFromHfConfig(Given):
 
 
 def _model_form(value: object) -> str:
+    """The form of a reference: no text that is also a field's name, for what is wrong is located by both."""
     if isinstance(value, str):
-        return "name"
+        return "by name"
     keys = value.keys() if isinstance(value, dict) else type(value).model_fields.keys() if isinstance(value, Given) else ()
-    return "hf_config" if "hf_config" in keys else "layer_groups" if "layer_groups" in keys else "params"
+    return "by hf_config" if "hf_config" in keys else "by layer_groups" if "layer_groups" in keys else "by params"
 
 
 ModelRef = Annotated[
-    Annotated[Name, Tag("name")]
-    | Annotated[ModelSketch, Tag("params")]
-    | Annotated[ModelArchitecture, Tag("layer_groups")]
-    | Annotated[ModelFromHfConfig, Tag("hf_config")],
+    Annotated[Name, Tag("by name")]
+    | Annotated[ModelSketch, Tag("by params")]
+    | Annotated[ModelArchitecture, Tag("by layer_groups")]
+    | Annotated[ModelFromHfConfig, Tag("by hf_config")],
     Discriminator(_model_form),
 ]
 """A catalog slug, a Hugging Face id, or a model described in the request."""
@@ -117,10 +118,10 @@ class GpuSketch(Given):
 
 
 def _gpu_form(value: object) -> str:
-    return "name" if isinstance(value, str) else "figures"
+    return "by name" if isinstance(value, str) else "by figures"
 
 
-GpuRef = Annotated[Annotated[Name, Tag("name")] | Annotated[GpuSketch, Tag("figures")], Discriminator(_gpu_form)]
+GpuRef = Annotated[Annotated[Name, Tag("by name")] | Annotated[GpuSketch, Tag("by figures")], Discriminator(_gpu_form)]
 """A catalog slug, or an accelerator described in the request."""
 
 

@@ -119,7 +119,7 @@ async def refuse(name: str) -> None:
 
 
 @router.post("/refuse/{name}")
-async def refuse_body(name: str) -> None:
+async def refuse_body(name: str, _request: ProbeRequest) -> None:
     """Refuse as the planner does, with a body to point into."""
     raise REFUSALS[name]
 

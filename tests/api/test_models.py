@@ -208,7 +208,7 @@ def test_bundled_models_are_read_only(client: TestClient) -> None:
         ({"num_active_params": 8_000_000_000}, ""),
         ({"layer_groups": []}, ""),
         ({"layer_groups": [{"num_layers": 0}]}, "/layer_groups/0/num_layers"),
-        ({"layer_groups": [{"num_layers": 1, "mixer": {"kind": "alchemy"}}]}, "/layer_groups/0/mixer"),
+        ({"layer_groups": [{"num_layers": 1, "mixer": {"kind": "alchemy"}}]}, "/layer_groups/0/mixer/kind"),
         ({"num_layers": 32}, "/num_layers"),
     ],
 )

@@ -104,7 +104,7 @@ REFUSED: list[tuple[Json, str]] = [
     ({"request": {**MEMORY, "deployment": {"tp": "four"}}}, "/request/deployment/tp"),
     ({"request": {"model": "llama-3.1-70b"}}, "/request/gpu"),
     ({"request": {**MEMORY, "gpus": 4}}, "/request/gpus"),
-    ({"kind": "weather"}, ""),
+    ({"kind": "weather"}, "/kind"),
     ({"kind": "cost"}, "/request/model"),
     ({"name": ""}, "/name"),
     ({"name": "   "}, "/name"),
