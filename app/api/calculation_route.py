@@ -23,11 +23,22 @@ from app.api.route import PlannerRoute, check_media_type
 
 Provider = Callable[[Request], Awaitable[Any]]
 
+_HEEDED_BY_FASTAPI_ONLY = (
+    "status_code",
+    "response_model_include",
+    "response_model_exclude",
+    "response_model_exclude_unset",
+    "response_model_exclude_defaults",
+    "response_model_exclude_none",
+    "max_body_size",
+)
+"""Attributes of a route by which `handle` would answer otherwise than the OpenAPI document says."""
+
 
 class CalculationRoute(PlannerRoute):
     """For endpoints that are `async def`, take one body and values that depend on the request alone, and return one value.
 
-    Raises TypeError when the route is declared with any other endpoint.
+    Raises TypeError when the route is declared with any other endpoint, or with an option that only FastAPI's own handler heeds.
     """
 
     def __init__(self, path: str, endpoint: Callable[..., Awaitable[Any]], **options: Any) -> None:
@@ -39,6 +50,13 @@ class CalculationRoute(PlannerRoute):
         if not inspect.iscoroutinefunction(endpoint) or len(bodies) != 1 or self.dependencies:
             raise TypeError(f"{path}: a calculation is `async def`, takes one body and has no other dependencies than values")
         ((self._body_name, body_type),) = bodies.items()
+        if any(isinstance(part, params.Param | params.Body) for part in get_args(body_type)):
+            raise TypeError(f"{path}: a calculation takes its body as it is, and neither a query nor a header")
+        ignored = [name for name in _HEEDED_BY_FASTAPI_ONLY if getattr(self, name)]
+        if self.response_model != answer_type or isinstance(self.response_class, type):
+            ignored += ["response_model or response_class"]
+        if ignored:
+            raise TypeError(f"{path}: a calculation answers 200 with the value it returns; {', '.join(ignored)} would be ignored")
         self._providers = providers
         # As FastAPI does, so that errors have the codes that they have elsewhere.
         self._read: Callable[[object], Any] = partial(TypeAdapter(body_type).validate_python, from_attributes=True)

@@ -4,9 +4,12 @@ from collections.abc import Iterator
 from typing import Annotated, Any
 
 import pytest
-from fastapi import APIRouter, Depends, Request
+from fastapi import APIRouter, Body, Depends, Query, Request
+from fastapi.responses import PlainTextResponse
+from fastapi.routing import iter_route_contexts
 from fastapi.testclient import TestClient
 from sqlalchemy.orm import Session, sessionmaker
+from starlette.types import Receive, Scope, Send
 
 from app.api.calculation_route import CalculationRoute
 from app.api.route import PlannerRoute
@@ -117,6 +120,34 @@ def test_the_service_calculates_this_way(client: TestClient) -> None:
     assert routes <= found
 
 
+def test_the_router_hands_its_requests_over(settings: Settings, session_factory: sessionmaker[Session]) -> None:
+    handled: list[str] = []
+
+    class WatchedRoute(CalculationRoute):
+        async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+            handled.append(scope["path"])
+            await super().handle(scope, receive, send)
+
+    app = create_app(settings, session_factory=session_factory)
+    app.state.factor = 1
+    router = APIRouter(route_class=WatchedRoute)
+    router.add_api_route("/probe", echo, methods=["POST"])
+    app.include_router(router)
+    with TestClient(app) as client:
+        assert client.post("/probe", json={}).status_code == 200
+    assert handled == ["/probe"]
+
+
+def test_nothing_is_asked_for_where_the_calculations_are_included(client: TestClient) -> None:
+    contexts = [
+        context
+        for context in iter_route_contexts(client.app.routes)  # type: ignore[attr-defined]
+        if isinstance(context.original_route, CalculationRoute)
+    ]
+    assert len(contexts) >= 6
+    assert [context.path for context in contexts if context.dependencies or context.max_body_size] == []
+
+
 async def _needs_a_query(factor: float) -> float:
     return factor
 
@@ -133,6 +164,14 @@ async def _no_body(factor: Factor) -> float:
     return factor
 
 
+async def _query(body: Annotated[int, Query()]) -> float:
+    return body
+
+
+async def _embedded(body: Annotated[ProbeRequest, Body(embed=True)]) -> ProbeAnswer:
+    return ProbeAnswer(request=body)
+
+
 def _threaded(body: ProbeRequest) -> ProbeAnswer:
     return ProbeAnswer(request=body)
 
@@ -145,11 +184,28 @@ async def _blocking(body: ProbeRequest, factor: Annotated[float, Depends(_plain)
     return ProbeAnswer(request=body)
 
 
-@pytest.mark.parametrize("endpoint", [_two_bodies, _no_body, _threaded, _deep, _blocking])
+@pytest.mark.parametrize("endpoint", [_two_bodies, _no_body, _query, _embedded, _threaded, _deep, _blocking])
 def test_an_endpoint_that_needs_more_is_refused_when_it_is_declared(endpoint: Any) -> None:
     router = APIRouter(route_class=CalculationRoute)
     with pytest.raises(TypeError, match="a calculation"):
         router.add_api_route("/probe", endpoint, methods=["POST"])
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        {"status_code": 201},
+        {"response_model": ProbeRequest},
+        {"response_model_exclude_none": True},
+        {"response_class": PlainTextResponse},
+        {"max_body_size": 10},
+    ],
+    ids=lambda option: next(iter(option)),
+)
+def test_an_option_that_would_be_ignored_is_refused_when_it_is_declared(option: dict[str, Any]) -> None:
+    router = APIRouter(route_class=CalculationRoute)
+    with pytest.raises(TypeError, match="would be ignored"):
+        router.add_api_route("/probe", echo, methods=["POST"], **option)
 
 
 def test_a_route_that_asks_for_a_scope_is_refused_when_it_is_declared() -> None:
