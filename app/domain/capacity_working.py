@@ -21,6 +21,7 @@ from app.domain.units import exact, plain
 
 
 def bound_steps(llm: Llm, sizing: Sizing, bounds: SpeedBounds) -> list[Step]:
+    """From FLOPs to the least prefill and decode times of one replica."""
     prompt, running, context = sizing.demand.mean_input_tokens, sizing.running, sizing.context_tokens
     deployment, found = bounds.deployment, bounds.found
     flops = f"{deployment.num_gpus} x {plain(bounds.peak_flops_per_s)}"
@@ -77,6 +78,7 @@ def replica_steps(
     redundancy_ratio: float,
     spare_replicas: int,
 ) -> list[Step]:
+    """From the time in the system to the replicas of each constraint, and of the fleet."""
     steps = []
     if sizing.time_in_system_s is not None and sizing.concurrency is not None:
         steps = [

@@ -30,12 +30,14 @@ def stack_of(
 
 
 def mtp_of(fields: ConfigFields, mixer: Mixer, part: FeedForward, *, name: str, num_tables: int = 0, default: int = 0) -> MtpLayers | None:
+    """As many prediction modules of one layer as the field `name` says; None for 0."""
     modules = fields.count(name, default=default, minimum=0, maximum=100)
     block = layer(mixer, part, norms=2 * fields.count("hidden_size"))
     return MtpLayers(modules, [block], num_tables) if modules else None
 
 
 def choose(dense: Sequence[bool], narrow: FeedForward | None, moe: FeedForward) -> list[FeedForward]:
+    """The feed-forward part of each layer."""
     return [narrow if is_dense and narrow else moe for is_dense in dense]
 
 
@@ -87,6 +89,7 @@ def _qwen3_moe(fields: ConfigFields) -> Architecture:
 
 
 def shared_width_of(fields: ConfigFields, width: int, *, default: int = 0) -> int:
+    """Inner width of all shared experts together, each as wide as a routed one."""
     return width * fields.count(*SHARED_EXPERTS, default=default, minimum=0)
 
 
