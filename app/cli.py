@@ -15,7 +15,7 @@ import typer
 import uvicorn
 from pydantic import ValidationError
 from sqlalchemy import Engine
-from sqlalchemy.exc import OperationalError, ProgrammingError
+from sqlalchemy.exc import ArgumentError, OperationalError, ProgrammingError
 from sqlalchemy.orm import Session
 
 from app import log_setup
@@ -220,8 +220,14 @@ def opened_database(settings: Settings, *, migrate: bool | None = None, package:
 
 @contextmanager
 def engine_on(url: str) -> Iterator[Engine]:
-    """Give an engine whose connections are closed afterwards."""
-    engine = open_engine(url)
+    """Give an engine whose connections are closed afterwards; raises CommandError for what is no address."""
+    try:
+        engine = open_engine(url)
+    except (ArgumentError, ValueError):  # whose texts hold parts of the address, and with them of the password
+        raise CommandError(
+            "DATABASE_URL must be the address of a PostgreSQL server, postgresql://user:password@host:5432/name; "
+            "in user and password @ : / and % are written %40 %3A %2F and %25"
+        ) from None
     try:
         yield engine
     finally:
@@ -235,6 +241,8 @@ def wait_for_server(engine: Engine, *, patience_s: float = DATABASE_PATIENCE_S) 
     while True:
         try:
             engine.connect().close()
+        except ProgrammingError as error:
+            raise CommandError(f"DATABASE_URL is not understood: {error.orig}") from None
         except OperationalError as error:
             if time.monotonic() > deadline:
                 raise CommandError(f"the server that DATABASE_URL names does not answer: {error.orig}") from None

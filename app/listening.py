@@ -4,6 +4,7 @@ import errno
 import socket
 from collections.abc import Sequence
 
+TAKEN = (errno.EADDRINUSE, errno.EACCES)
 ABSENT = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 
 
@@ -33,5 +34,6 @@ def bound_sockets(host: str, port: int) -> Sequence[socket.socket]:
             bound.close()
         taken = []
     if not taken:
-        raise CannotListen(f"cannot listen on {host} port {port}: {reason.strerror if reason else 'no such address'}") from reason
+        instead = "; another port is taken with --port or PORT" if reason and reason.errno in TAKEN else ""
+        raise CannotListen(f"cannot listen on {host} port {port}: {reason.strerror if reason else 'no such address'}{instead}") from reason
     return taken

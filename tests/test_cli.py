@@ -82,6 +82,21 @@ def test_a_server_that_does_not_answer_is_named_without_the_password() -> None:
     assert "hunter2" not in str(caught.value)
 
 
+@pytest.mark.parametrize("address", ["nobody:hunter2@[::1/none", "nobody:hunter2@host:port/none"])
+def test_what_is_no_address_is_refused_without_the_password(address: str) -> None:
+    with (
+        pytest.raises(CommandError, match="must be the address of a PostgreSQL server") as caught,
+        engine_on(f"postgresql+psycopg://{address}"),
+    ):
+        pass
+    assert "hunter2" not in str(caught.value)
+
+
+def test_an_option_that_the_driver_does_not_know_is_named_at_once() -> None:
+    with engine_on(SILENT_SERVER + "&colour=red") as engine, pytest.raises(CommandError, match=r"not understood: .*colour"):
+        wait_for_server(engine)
+
+
 def test_a_wrong_setting_is_named() -> None:
     with pytest.raises(CommandError, match=r"PORT .*less than or equal to 65535"):
         read_settings(port=70000)
