@@ -35,11 +35,21 @@ def answer_differences(before: JsonObject, after: JsonObject) -> Sequence[Differ
     return _shared(before, after, same_kind=True)[0]
 
 
-def change_summary(found: Sequence[Difference]) -> str:
-    """The first few differences in words: `/replicas 5 -> 4 (-20 %)`."""
-    told = [_in_words(difference) for difference in found if difference.pointer != "/summary"]
-    more = len(told) - NAMED_IN_SUMMARY
-    return ", ".join(told[:NAMED_IN_SUMMARY]) + (f" and {more} more" if more > 0 else "")
+def differing(found: Sequence[Difference], one: str, many: str) -> str:
+    """How many `many` differ, and the first few in words: `2 inputs differ: /replicas 5 -> 4 (-20 %), ...`; empty when none does.
+
+    Values of the whole come before those of its parts, and what is no single value comes last.
+    """
+    told = sorted((each for each in found if each.pointer != "/summary"), key=lambda each: (_composed(each), each.pointer.count("/")))
+    if not told:
+        return ""
+    more = f" and {len(told) - NAMED_IN_SUMMARY} more" if len(told) > NAMED_IN_SUMMARY else ""
+    named = ", ".join(map(_in_words, told[:NAMED_IN_SUMMARY]))
+    return f"{len(told)} {f'{one} differs' if len(told) == 1 else f'{many} differ'}: {named}{more}"
+
+
+def _composed(difference: Difference) -> bool:
+    return any(isinstance(value, dict | list) for value in (difference.before, difference.after))
 
 
 def _shared(before: JsonObject, after: JsonObject, *, same_kind: bool) -> tuple[Sequence[Difference], Sequence[str]]:
@@ -59,14 +69,13 @@ def _comparison_summary(before: Plan, after: Plan, inputs: Sequence[Difference],
     kinds = "" if before.kind == after.kind else f" A {before.kind} and a {after.kind} plan are compared on the fields that both have."
     if not inputs and not answers:
         return f"Nothing differs from {one} to {other}.{kinds}"
-    asked = f"{len(inputs)} inputs differ: {change_summary(inputs)}." if inputs else "No input differs."
-    figures = [difference for difference in answers if difference.pointer != "/summary"]
-    answered = f"{len(figures)} fields of the answer differ: {change_summary(figures)}." if figures else "The figures are the same."
-    return f"From {one} to {other}: {asked} {answered}{kinds}"
+    asked = differing(inputs, "input", "inputs") or "No input differs"
+    answered = differing(answers, "field of the answer", "fields of the answer") or "The figures are the same"
+    return f"From {one} to {other}: {asked}. {answered}.{kinds}"
 
 
 def _in_words(difference: Difference) -> str:
-    ratio = f" ({difference.change_ratio:+.3g} of before)" if difference.change_ratio is not None else ""
+    ratio = f" ({100 * difference.change_ratio:+.3g} %)" if difference.change_ratio is not None else ""
     return f"{difference.pointer} {_short(difference.before)} -> {_short(difference.after)}{ratio}"
 
 

@@ -14,7 +14,7 @@ from app.domain.errors import InvalidInput, NotFound, PlannerError, StaleVersion
 from app.domain.json_difference import Difference, JsonObject
 from app.domain.json_pointer import json_pointer
 from app.domain.plan import Comparison, Kind, Plan, PlanContents, PlanFilter, PlanHead, PlanInput, Recomputation
-from app.domain.plan_comparison import answer_differences, change_summary, compare
+from app.domain.plan_comparison import answer_differences, compare, differing
 from app.domain.provenance import Answer, Versions
 
 Calculation = tuple[type[BaseModel], Callable[[Catalog, Any], Answer]]
@@ -210,9 +210,9 @@ def _under_request() -> Iterator[None]:
 
 
 def _recomputation_summary(found: Sequence[Difference], before: Versions, after: Versions, saved: int | None) -> str:
-    versions = "the same planner and catalog" if before == after else f"planner {after.planner} with catalog {after.catalog}"
+    versions = "the same planner and catalog" if before == after else f"planner {after.planner} and catalog {after.catalog}"
     kept = "" if saved is None else f" Saved as revision {saved}."
     if not found:
         return f"With {versions} the answer is the same.{kept}"
-    told = change_summary(found) or "its wording"
-    return f"With {versions} {len(found)} fields of the answer differ: {told}.{kept}"
+    told = differing(found, "field of the answer", "fields of the answer") or "only the wording of the answer differs"
+    return f"With {versions}: {told}.{kept}"

@@ -224,7 +224,7 @@ def test_recomputing_says_what_a_newer_planner_changes(session: Session, catalog
     changed = {each.pointer: (each.before, each.after, each.change, each.change_ratio) for each in found.differences}
     assert changed == {"/summary": ("5 tokens", "10 tokens", None, None), "/tokens": (5, 10, 5, 1.0)}
     assert found.answer["tokens"] == 10
-    assert found.summary == "With planner 2 with catalog c-1 2 fields of the answer differ: /tokens 5 -> 10 (+1 of before)."
+    assert found.summary == "With planner 2 and catalog c-1: 1 field of the answer differs: /tokens 5 -> 10 (+100 %)."
     assert plans.get(session, plan.id) == plan
 
 
@@ -242,7 +242,7 @@ def test_a_new_version_with_the_same_answer_is_worth_a_revision(session: Session
     plan = plans.create(session, catalog, OLD, plan_input())
     found = plans.recompute(session, catalog, calculations(planner="1.1"), plan.id, save=True, expected=None)
     assert (list(found.differences), found.saved_revision) == ([], 2)
-    assert found.summary == "With planner 1.1 with catalog c-1 the answer is the same. Saved as revision 2."
+    assert found.summary == "With planner 1.1 and catalog c-1 the answer is the same. Saved as revision 2."
 
 
 def test_what_the_catalog_no_longer_knows_is_refused_by_name(session: Session, catalog: Catalog) -> None:
@@ -275,9 +275,7 @@ def test_revisions_of_a_plan_are_compared(session: Session, catalog: Catalog) ->
     ]
     assert [each.pointer for each in found.answers] == ["/summary", "/tokens", "/num_given"]
     assert (found.before.revision, found.after.revision, found.not_compared) == (1, 2, [])
-    assert found.summary.startswith(
-        "From revision 1 to revision 2: 2 inputs differ: /tp 4 -> 2 (-0.5 of before), /options/limit nothing -> 9."
-    )
+    assert found.summary.startswith("From revision 1 to revision 2: 2 inputs differ: /tp 4 -> 2 (-50 %), /options/limit nothing -> 9.")
 
 
 def test_a_default_equals_the_same_value_given(session: Session, catalog: Catalog) -> None:
