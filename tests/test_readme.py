@@ -59,8 +59,11 @@ def test_a_plan_is_kept_changed_compared_and_exported(client: TestClient) -> Non
     create, assign, *later = FLOW
     created = send(client, create)
     assert created.status_code == 201
-    assert assign.startswith("PLAN=")
-    answers = [send(client, line.replace("$PLAN", created.json()["id"])) for line in later]
+    looked_up = re.fullmatch(r"PLAN=\$\((curl .*?) \| grep -o '(.*)' \| cut -d'\"' -f4\) .*", assign)
+    assert looked_up
+    plan = created.json()["id"]
+    assert re.findall(looked_up[2], send(client, looked_up[1]).text) == [f'"id":"{plan}"']
+    answers = [send(client, line.replace("$PLAN", plan)) for line in later]
     assert [answer.status_code for answer in answers] == [200] * len(later), [answer.text for answer in answers]
     changed, compared, markdown, csv, recomputed = answers
     assert changed.json()["revision"] == 2
