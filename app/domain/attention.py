@@ -45,6 +45,11 @@ class Indexer(Given):
     pool_tokens: PositiveInt = 1
     """Index keys are pooled over this many tokens before they are stored."""
 
+    @property
+    def num_attended(self) -> int | None:
+        """Cache entries that a query attends to at most; None when the selection is not known."""
+        return None if self.num_selected is None else self.num_selected * (self.block_tokens or 1)
+
 
 class Attention(Given):
     """Multi-head, grouped-query or multi-query attention, optionally with a window."""

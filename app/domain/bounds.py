@@ -3,12 +3,15 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
+from app.domain.attention import Indexer
 from app.domain.deployment import Deployment
 from app.domain.hardware import Gpu
+from app.domain.kv_cache import KvCost, kv_read_cost, resolve_kv_format
 from app.domain.llm import Llm
 from app.domain.memory import Fit
-from app.domain.precision import compute_format
+from app.domain.precision import compute_format, native_format
 
 PREFILL_SOURCE = "https://arxiv.org/abs/2001.08361 (2 FLOPs per parameter and token)"
 ATTENTION_SOURCE = "https://arxiv.org/abs/2204.02311 appendix B (attention matmul FLOPs)"
@@ -24,38 +27,80 @@ def linear_flops(llm: Llm, tokens: float) -> float:
     return 2.0 * llm.num_active_params * tokens
 
 
-def attention_terms(llm: Llm, tokens: float) -> Iterator[tuple[int, int, float]]:
-    """(layers, width, reach) of each group that attends: heads x (key_dim + value_dim), and the tokens that a token sees at most."""
+class AttentionTerm(NamedTuple):
+    """Layers that attend alike."""
+
+    layers: int
+    width: int
+    """heads x (key_dim + value_dim)."""
+    reach: float
+    """Entries that a query sees at most [tokens]."""
+    filling_tokens: float
+    """Tokens of the prompt over which queries see less, half on average, until they see `reach` [tokens]."""
+
+    @property
+    def full_flops_per_token(self) -> float:
+        """Scores and weighted values of one query at full reach [FLOP/token]."""
+        return 2.0 * self.layers * self.width * self.reach
+
+    def causal_flops(self, tokens: float) -> float:
+        """The same over a prompt, each query seeing what came before: full x tokens - what early queries lack [FLOP]."""
+        return self.full_flops_per_token * (tokens - self.filling_tokens / 2)
+
+
+def attention_terms(llm: Llm, tokens: float) -> Iterator[AttentionTerm]:
+    """The attending layers over a prompt: windows and the selection of sparse attention limit the reach."""
     for group in llm.layer_groups or ():
-        mixer = group.mixer
+        mixer, layers = group.mixer, group.num_layers
         if mixer is None:
             continue
         if mixer.kind == "attention":
-            yield (
-                group.num_layers,
-                mixer.num_heads * (mixer.key_head_dim + mixer.value_head_dim),
-                min(tokens, mixer.window_tokens or tokens),
-            )
+            width = mixer.num_heads * (mixer.key_head_dim + mixer.value_head_dim)
+            reach = min(tokens, mixer.window_tokens or tokens, _selected(mixer.indexer) or tokens)
+            # A chunk starts anew: its queries see half of it on average however long the prompt is.
+            yield AttentionTerm(layers, width, reach, tokens if mixer.window_kind == "chunked" else reach)
         elif mixer.kind == "latent_attention":
-            yield group.num_layers, mixer.num_heads * (mixer.qk_nope_head_dim + mixer.qk_rope_head_dim + mixer.v_head_dim), tokens
+            width = mixer.num_heads * (mixer.qk_nope_head_dim + mixer.qk_rope_head_dim + mixer.v_head_dim)
+            reach = min(tokens, _selected(mixer.indexer) or tokens)
+            yield AttentionTerm(layers, width, reach, reach)
         elif mixer.kind == "compressed_attention":
-            compressed = tokens / mixer.compress_ratio if mixer.compress_ratio else 0
-            yield group.num_layers, mixer.num_heads * 2 * mixer.head_dim, min(tokens, mixer.window_tokens) + compressed
+            width = mixer.num_heads * 2 * mixer.head_dim
+            reach = min(tokens, mixer.window_tokens)
+            yield AttentionTerm(layers, width, reach, reach)
+            if mixer.compress_ratio:
+                entries = tokens / mixer.compress_ratio
+                reach = min(entries, _selected(mixer.indexer) or entries)
+                yield AttentionTerm(layers, width, reach, reach * mixer.compress_ratio)
+
+
+def _selected(indexer: Indexer | None) -> int | None:
+    return None if indexer is None else indexer.num_attended
 
 
 def attention_flops(llm: Llm, tokens: float) -> float:
-    """FLOPs of scores and weighted values over the full matrix, an upper bound; causal masking leaves half [FLOP].
+    """FLOPs of scores and weighted values over the full matrix, an upper bound [FLOP].
 
-    sum over layers of 2 x heads x (key_dim + value_dim) x tokens x min(tokens, window); this is 4 x layers x tokens^2 x d_model where
-    heads x head_dim = d_model. Recurrent layers are linear in the tokens and left out. 0 when the layers are not known.
+    sum over layers of 2 x heads x (key_dim + value_dim) x tokens x min(tokens, window, selected); this is 4 x layers x tokens^2 x d_model
+    where heads x head_dim = d_model. Recurrent layers are linear in the tokens and left out, as are indexers. 0 when the layers are not
+    known.
     """
-    return sum(layers * 2.0 * width * tokens * reach for layers, width, reach in attention_terms(llm, tokens))
+    return sum(term.full_flops_per_token * tokens for term in attention_terms(llm, tokens))
 
 
-def weights_read_ratio(llm: Llm, num_sequences: float) -> float:
-    """Share of the weights that one decode step over `num_sequences` tokens reads.
+def causal_attention_flops(llm: Llm, tokens: float, cached_tokens: float = 0) -> float:
+    """What causal masking leaves of `attention_flops`, without the first `cached_tokens` that a prefix cache serves [FLOP].
 
-    Dense parameters are always read; of E experts with k per token a step of n tokens touches E (1 - (1 - k/E)^n) on average.
+    sum over layers of 2 x heads x (key_dim + value_dim) x (tokens x reach - reach^2 / 2): half where every token sees all before it.
+    """
+    whole = sum(term.causal_flops(tokens) for term in attention_terms(llm, tokens))
+    return whole - (causal_attention_flops(llm, cached_tokens) if cached_tokens else 0)
+
+
+def weights_read_ratio(llm: Llm, num_tokens: float, dp: int = 1) -> float:
+    """Share of the weights on an accelerator that one step over `num_tokens` tokens reads.
+
+    Dense parameters are always read; of E experts with k per token a step of n tokens touches E (1 - (1 - k/E)^n) on average. The
+    experts are spread over the `dp` ranks, everything else is repeated on each.
     """
     experts = llm.num_expert_params
     if not experts:
@@ -64,9 +109,9 @@ def weights_read_ratio(llm: Llm, num_sequences: float) -> float:
     for group in llm.layer_groups or ():
         for part in group.feed_forward:
             if part.kind == "moe":
-                missed = (1 - part.num_experts_per_token / part.num_experts) ** num_sequences
+                missed = (1 - part.num_experts_per_token / part.num_experts) ** num_tokens
                 untouched += missed * group.num_layers * part.num_expert_params(llm.hidden_size or 0)
-    return 1 - untouched / llm.num_params
+    return 1 - untouched / dp / (llm.num_params - experts + experts / dp)
 
 
 @dataclass(frozen=True)
@@ -88,34 +133,56 @@ class SpeedBounds:
         """Tokens that one decode step yields per sequence: 1, or 1 + drafts x acceptance with speculation."""
         return self.deployment.speculative.tokens_per_iteration if self.deployment.speculative else 1
 
-    @cached_property
-    def _compute_s_per_token(self) -> float:
-        return linear_flops(self.llm, 1) / (self.deployment.num_gpus * self.peak_flops_per_s)
+    @property
+    def positions_per_step(self) -> int:
+        """Tokens that one decode step computes per sequence: 1, and with speculation all drafts beside it."""
+        return 1 + self.deployment.speculative.num_draft_tokens if self.deployment.speculative else 1
 
-    def prefill_s(self, input_tokens: float) -> float:
-        """Least time for one prompt: (2 P N + causal attention) / (GPUs x peak) [s]."""
-        flops = linear_flops(self.llm, input_tokens) + attention_flops(self.llm, input_tokens) / 2
+    @cached_property
+    def read_cost(self) -> KvCost | None:
+        """What one decode step reads of a sequence's cache; sparse attention reads what it selects."""
+        if self.found.cost is None:
+            return None
+        kv_format = resolve_kv_format(self.llm, self.deployment.kv_cache)
+        return kv_read_cost(self.llm, self.found.cost, kv_format, tp=self.deployment.tp, pp=self.deployment.pp)
+
+    @cached_property
+    def _compute_s_per_sequence(self) -> float:
+        """Arithmetic of one decode step for one sequence on the whole replica [s]."""
+        return linear_flops(self.llm, self.positions_per_step) / (self.deployment.num_gpus * self.peak_flops_per_s)
+
+    def prefill_s(self, input_tokens: float, cached_tokens: float = 0) -> float:
+        """Least time for one prompt of which `cached_tokens` come from the cache: (2 P N + causal attention) / (GPUs x peak) [s]."""
+        flops = linear_flops(self.llm, input_tokens - cached_tokens) + causal_attention_flops(self.llm, input_tokens, cached_tokens)
         return flops / (self.deployment.num_gpus * self.peak_flops_per_s)
+
+    def read_ratio(self, num_sequences: float) -> float:
+        """Share of the weights that one decode step over `num_sequences` sequences reads."""
+        return weights_read_ratio(self.llm, num_sequences * self.positions_per_step, self.deployment.dp)
 
     def decode_step_s(self, num_sequences: float, context_tokens: float) -> float:
         """Least time of one decode step of the replica [s].
 
-        max of memory: (pp x weights/gpu x share read + sequences / dp x KV/gpu) / bandwidth, and arithmetic: 2 P sequences / (GPUs x peak).
+        max of memory: (pp x weights/gpu x share read + sequences / dp x KV/gpu) / bandwidth, and arithmetic: 2 P sequences x positions /
+        (GPUs x peak).
         """
         deployment = self.deployment
-        read = deployment.pp * self.found.weights_bytes_per_gpu * weights_read_ratio(self.llm, num_sequences)
-        if self.found.cost is not None:
-            read += num_sequences / deployment.dp * self.found.cost.sequence_bytes(context_tokens)
-        compute = num_sequences * self._compute_s_per_token
-        return max(read / self.bandwidth_bytes_per_s, compute)
+        read = deployment.pp * self.found.weights_bytes_per_gpu * self.read_ratio(num_sequences)
+        if self.read_cost is not None:
+            read += num_sequences / deployment.dp * self.read_cost.sequence_bytes(context_tokens)
+        return max(read / self.bandwidth_bytes_per_s, num_sequences * self._compute_s_per_sequence)
 
     def tpot_s(self, num_sequences: float, context_tokens: float) -> float:
         """Least time per output token: step / tokens per step [s]."""
         return self.decode_step_s(num_sequences, context_tokens) / self.tokens_per_step
 
+    def compute_tokens_per_s(self) -> float:
+        """Best output rate of the replica however many sequences run: arithmetic alone [tokens/s]."""
+        return self.tokens_per_step / self._compute_s_per_sequence
+
     def weights_only_tokens_per_s(self) -> float:
         """Best rate of a single stream when only weights are read: bandwidth / weights per accelerator [tokens/s]."""
-        read = self.deployment.pp * self.found.weights_bytes_per_gpu * weights_read_ratio(self.llm, 1)
+        read = self.deployment.pp * self.found.weights_bytes_per_gpu * weights_read_ratio(self.llm, 1, self.deployment.dp)
         return self.bandwidth_bytes_per_s / read
 
     def largest_batch(self, tpot_s: float, context_tokens: float, most: int) -> int:
@@ -137,16 +204,16 @@ class SpeedBounds:
         deployment, found = self.deployment, self.found
         step_s = tpot_s * self.tokens_per_step
         room = step_s * self.bandwidth_bytes_per_s - deployment.pp * found.weights_bytes_per_gpu
-        per_sequence = found.cost.sequence_bytes(context_tokens) / deployment.dp if found.cost else 0
+        per_sequence = self.read_cost.sequence_bytes(context_tokens) / deployment.dp if self.read_cost else 0
         if room < 0:
             return 0
-        by_compute = step_s / self._compute_s_per_token
+        by_compute = step_s / self._compute_s_per_sequence
         return int(min(by_compute, room / per_sequence) if per_sequence else by_compute)
 
 
 def speed_bounds(llm: Llm, gpu: Gpu, deployment: Deployment, found: Fit) -> SpeedBounds:
     """Bounds from the accelerator's bandwidth and dense peak; raises MissingFigure naming the figure that the catalog lacks."""
-    number_format = compute_format(deployment.weights, gpu)
+    number_format = compute_format(deployment.weights or native_format(llm.native.quantization), gpu)
     return SpeedBounds(
         llm, deployment, found, gpu.require_peak_flops_per_s(number_format), gpu.require_bandwidth_bytes_per_s(), number_format
     )

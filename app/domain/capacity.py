@@ -41,13 +41,15 @@ class PerReplica(Value):
     gpus: int
     """Accelerators."""
     kv_capacity_tokens: int | None
-    """Token positions of one engine rank; None when the model or the accelerator is not given."""
+    """Token positions of one engine rank, of which the replica has dp; None when the model or the accelerator is not given."""
+    num_engine_ranks: int
+    """Attention data-parallel ranks (dp), each with a KV pool of its own."""
     max_concurrency: int | None
-    """Requests of mean length that fit."""
+    """Requests of mean length that fit, over all engine ranks."""
     safe_concurrency: int | None
-    """floor(max_concurrency x safety_ratio)."""
+    """floor(max_concurrency x safety_ratio), but one where one fits."""
     concurrency: float | None
-    """Requests that run at once in this plan."""
+    """Requests that run at once in this plan; None when it is not known."""
     output_tokens_per_s: float | None
     """Output tokens per second."""
     input_tokens_per_s: float | None
@@ -81,6 +83,11 @@ def _throughput(sizing: Sizing) -> Constraint:
         return _constraint(
             "throughput", need, None, "output tokens/s", None, "not evaluated: no measured rate, and no model with gpu for a bound"
         )
+    if sizing.planned_concurrency is None:
+        rate, note = sizing.bounds.compute_tokens_per_s(), "arithmetic bound: how many requests run at once is not known"
+        return _constraint("throughput", need, rate, "output tokens/s", "bound", note)
+    if not sizing.planned_concurrency:
+        return _constraint("throughput", need, None, "output tokens/s", None, "not evaluated: one replica holds no request of mean length")
     rate = sizing.running / sizing.tpot_s
     note = f"bandwidth bound at {plain(sizing.running)} running requests of {plain(sizing.context_tokens)} tokens: no engine is faster"
     return _constraint("throughput", need, rate, "output tokens/s", "bound", note)
@@ -95,7 +102,8 @@ def _prefill(sizing: Sizing) -> Constraint:
         return _constraint(
             "prefill", need, None, "input tokens/s", None, "not evaluated: no measured rate, and no model with gpu for a bound"
         )
-    rate = sizing.demand.mean_input_tokens / sizing.mean_prefill_s
+    prompt = sizing.demand.mean_input_tokens
+    rate = (prompt - sizing.cached_tokens(prompt)) / sizing.mean_prefill_s
     return _constraint("prefill", need, rate, "input tokens/s", "bound", "arithmetic bound at 100 % of the dense peak: no engine is faster")
 
 
@@ -147,10 +155,12 @@ def _objectives(sizing: Sizing, slo: Slo) -> list[tuple[str, float, float]]:
     """(name, best possible or measured time, objective) of every objective that can be judged."""
     measured, bounds, demand = sizing.measured, sizing.bounds, sizing.demand
     pairs: list[tuple[str, float, float]] = []
+    prompt = demand.p95_input_tokens or demand.mean_input_tokens
+    ttft: float | None = bounds.prefill_s(prompt, sizing.cached_tokens(prompt)) if bounds else None
     if measured and measured.ttft_s is not None:
-        ttft: float | None = measured.ttft_s + (measured.queue_s or 0)
-    else:
-        ttft = bounds.prefill_s(demand.p95_input_tokens or demand.mean_input_tokens) if bounds else None
+        ttft = measured.ttft_s
+    if ttft is not None and measured and measured.queue_s is not None:
+        ttft += measured.queue_s
     if measured and measured.tpot_s is not None:
         tpot: float | None = measured.tpot_s
     else:
@@ -161,7 +171,9 @@ def _objectives(sizing: Sizing, slo: Slo) -> list[tuple[str, float, float]]:
             if limit is not None and actual is not None:
                 pairs.append((f"{name}_{level}", actual, limit))
         limit = getattr(slo, f"e2e_{level}_s")
-        if limit is not None and ttft is not None and tpot is not None:
+        if limit is not None and measured and measured.e2e_s is not None:
+            pairs.append((f"e2e_{level}", measured.e2e_s, limit))
+        elif limit is not None and ttft is not None and tpot is not None:
             pairs.append((f"e2e_{level}", ttft + demand.mean_output_tokens * tpot, limit))
     return pairs
 

@@ -1,21 +1,19 @@
 """The answer of `/capacity`: demand, what one replica gives, the constraints, and the fleet, with the working."""
 
-from app.domain.bounds import (
-    attention_flops,
-    linear_flops,
-)
+from app.domain.bounds import attention_flops, causal_attention_flops, linear_flops
 from app.domain.capacity import Constraint, ConstraintName, PerReplica, constraints_of, nodes_for, replicas_with_redundancy
 from app.domain.capacity_notes import capacity_warnings
-from app.domain.capacity_working import bound_steps, replica_steps
+from app.domain.capacity_working import bound_steps, fleet_steps, replica_steps
 from app.domain.concurrency import concurrency_steps
 from app.domain.cost import HOURS_PER_MONTH, usd_per_million
+from app.domain.cost import SOURCE as COST_SOURCE
 from app.domain.demand import Demand, demand_steps
 from app.domain.deployment import Deployment
 from app.domain.hardware import Gpu
 from app.domain.llm import Llm
 from app.domain.memory import Fit
 from app.domain.memory_working import memory_steps
-from app.domain.provenance import Answer, Note, Versions, step
+from app.domain.provenance import Answer, Basis, Note, Step, Versions, step
 from app.domain.sizing import Latency, Sizing
 from app.domain.units import exact, plain, seconds, tidy
 from app.domain.value import Value
@@ -26,17 +24,17 @@ class SpeedLimits(Value):
     """Arithmetic of the model at this workload; all of it bounds, before any engine inefficiency."""
 
     prefill_flops: float
-    """2 x active parameters x mean prompt [FLOP]."""
+    """2 x active parameters x mean prompt, without the tokens that the prefix cache serves [FLOP]."""
     attention_full_flops: float
     """Attention over the full matrix of the mean prompt [FLOP]."""
     attention_causal_flops: float
-    """Half of it: what causal masking leaves [FLOP]."""
+    """What causal masking and the prefix cache leave of it: half, where every token sees all before it [FLOP]."""
     decode_flops_per_token: float
     """2 x active parameters [FLOP/token]."""
     prefill_s: float | None
     """Least prefill time of the mean prompt on one replica [s]."""
     decode_step_s: float | None
-    """Least time of one decode step at the running concurrency [s]."""
+    """Least time of one decode step at the running concurrency, of one request where that is not known [s]."""
     single_stream_output_tokens_per_s: float | None
     """Bandwidth / weights per GPU: best rate of one stream when only weights are read [tokens/s]."""
     prefill_chunks_iterations: int | None
@@ -144,25 +142,20 @@ def answer_capacity(
     rates = {item.name: item.per_replica for item in constraints}
     utilization = None if binding is None or binding.replicas_exact is None else binding.replicas_exact / replicas
     gpus = replicas * per_replica
+    cost = None if usd_per_gpu_hour is None else _cost(demand, gpus, usd_per_gpu_hour, price_source)
     return CapacityAnswer(
-        summary=_summary(llm, gpu, demand, binding, replicas, per_replica, gpus, latency),
+        summary=_summary(llm, gpu, demand, binding, replicas, per_replica, gpus, latency) + _cannot(found, constraints),
         working=[
             *demand_steps(workload, demand),
             *(memory_steps(llm, gpu, deployment, found) if llm and gpu and found else []),
             *(concurrency_steps(found, deployment, sizing.holds, safety_ratio) if found and found.cost and sizing.holds else []),
             *(bound_steps(llm, sizing, sizing.bounds) if llm and sizing.bounds else []),
             *replica_steps(sizing, constraints, binding, replicas, redundancy_ratio, spare_replicas),
-            step(
-                "gpus",
-                "replicas x tp x pp x dp",
-                f"{replicas} x {deployment.tp} x {deployment.pp} x {deployment.dp}",
-                gpus,
-                "GPUs",
-                "definition of a replica",
-            ),
+            *fleet_steps(deployment, nodes, replicas, binding),
+            *([] if cost is None else _cost_steps(demand, gpus, cost)),
         ],
         assumptions=assumptions,
-        warnings=capacity_warnings(workload, sizing, constraints, found, utilization, deployment),
+        warnings=capacity_warnings(llm, workload, sizing, constraints, found, utilization, deployment),
         versions=versions,
         model=llm.slug if llm else None,
         gpu=gpu.slug if gpu else None,
@@ -172,9 +165,10 @@ def answer_capacity(
         per_replica=PerReplica(
             gpus=per_replica,
             kv_capacity_tokens=found.capacity_tokens() if found else None,
+            num_engine_ranks=deployment.dp,
             max_concurrency=sizing.holds.max_concurrency if sizing.holds else None,
             safe_concurrency=sizing.holds.safe_concurrency if sizing.holds else None,
-            concurrency=sizing.running,
+            concurrency=sizing.planned_concurrency,
             output_tokens_per_s=rates["throughput"],
             input_tokens_per_s=rates["prefill"],
         ),
@@ -192,18 +186,18 @@ def answer_capacity(
         nodes_per_replica=nodes.nodes_per_replica,
         nodes=nodes.nodes,
         utilization_ratio=utilization,
-        cost=None if usd_per_gpu_hour is None else _cost(demand, gpus, usd_per_gpu_hour, price_source),
+        cost=cost,
     )
 
 
 def _limits(llm: Llm, deployment: Deployment, sizing: Sizing) -> SpeedLimits:
     prompt, output, bounds = sizing.demand.mean_input_tokens, sizing.demand.mean_output_tokens, sizing.bounds
     budget = deployment.max_num_batched_tokens if deployment.chunked_prefill else None
-    full = attention_flops(llm, prompt)
+    cached = sizing.cached_tokens(prompt)
     return SpeedLimits(
-        prefill_flops=exact(linear_flops(llm, prompt)),
-        attention_full_flops=exact(full),
-        attention_causal_flops=exact(full / 2),
+        prefill_flops=exact(linear_flops(llm, prompt - cached)),
+        attention_full_flops=exact(attention_flops(llm, prompt)),
+        attention_causal_flops=exact(causal_attention_flops(llm, prompt, cached)),
         decode_flops_per_token=exact(linear_flops(llm, 1)),
         prefill_s=sizing.mean_prefill_s if bounds else None,
         decode_step_s=sizing.decode_step_s if bounds else None,
@@ -224,6 +218,44 @@ def _cost(demand: Demand, gpus: int, usd_per_gpu_hour: float, source: str) -> Fl
         usd_per_million_output_tokens=usd_per_million(hourly, demand.output_tokens_per_s),
         usd_per_million_blended_tokens=usd_per_million(hourly, demand.input_tokens_per_s + demand.output_tokens_per_s),
     )
+
+
+def _cost_steps(demand: Demand, gpus: int, cost: FleetCost) -> list[Step]:
+    hourly, rps, source = plain(cost.usd_per_hour), plain(demand.request_rps), cost.price_source
+    inputs, outputs = plain(demand.input_tokens_per_s), plain(demand.output_tokens_per_s)
+    price = f"{gpus} x {plain(cost.usd_per_gpu_hour)}"
+    basis: Basis = "exact" if source == "request" else "datasheet"
+    return [
+        step("usd_per_hour", "gpus x usd_per_gpu_hour", price, cost.usd_per_hour, "USD/hour", source, basis=basis),
+        step("usd_per_month", "usd_per_hour x 730", f"{hourly} x {HOURS_PER_MONTH}", cost.usd_per_month, "USD", COST_SOURCE),
+        step(
+            "usd_per_request", "usd_per_hour / (request_rps x 3600)", f"{hourly} / ({rps} x 3600)", cost.usd_per_request, "USD", COST_SOURCE
+        ),
+        step(
+            "usd_per_million_output_tokens",
+            "usd_per_hour / (output_tokens_per_s x 3600) x 1e6",
+            f"{hourly} / ({outputs} x 3600) x 1e6",
+            cost.usd_per_million_output_tokens,
+            "USD",
+            COST_SOURCE,
+        ),
+        step(
+            "usd_per_million_blended_tokens",
+            "usd_per_hour / ((input_tokens_per_s + output_tokens_per_s) x 3600) x 1e6",
+            f"{hourly} / (({inputs} + {outputs}) x 3600) x 1e6",
+            cost.usd_per_million_blended_tokens,
+            "USD",
+            COST_SOURCE,
+        ),
+    ]
+
+
+def _cannot(found: Fit | None, constraints: list[Constraint]) -> str:
+    """What no number of replicas can do, as a sentence that travels with the summary."""
+    if found is not None and found.verdict != "serves":
+        return f" But one replica does not serve ({found.verdict}, limited by {found.limiting}): no number of replicas helps."
+    broken = [item for item in constraints if item.per_replica == 0]
+    return "".join(f" But {item.name} {item.note}." for item in broken)
 
 
 def _summary(

@@ -4,7 +4,9 @@ from collections.abc import Sequence
 
 from app.domain.capacity import Constraint
 from app.domain.deployment import Deployment
+from app.domain.llm import Llm
 from app.domain.memory import Fit
+from app.domain.memory_notes import memory_warnings
 from app.domain.provenance import Note
 from app.domain.sizing import Sizing
 from app.domain.units import plain
@@ -15,6 +17,7 @@ WARN_UTILIZATION_RATIO = 0.9
 
 
 def capacity_warnings(
+    llm: Llm | None,
     workload: Workload,
     sizing: Sizing,
     constraints: Sequence[Constraint],
@@ -23,13 +26,22 @@ def capacity_warnings(
     deployment: Deployment,
 ) -> list[Note]:
     """What the answer's reader should know; `utilization` is the largest constraint over the replicas, None when none was evaluated."""
-    warnings: list[Note] = []
+    warnings: list[Note] = memory_warnings(llm, deployment, found) if llm is not None and found is not None else []
 
     def warn(code: str, message: str) -> None:
         warnings.append(Note(code=code, message=message))
 
     if found is not None and found.verdict != "serves":
         warn(found.verdict, f"One replica does not serve ({found.verdict}, limited by {found.limiting}): no number of replicas helps.")
+    longest = found.max_model_len_tokens if found is not None else None
+    p95 = workload.total_tokens("p95")
+    tokens = p95 or workload.total_tokens("mean") or 0
+    if longest is not None and tokens > longest:
+        which = "" if p95 is None else " (P95)"
+        warn(
+            "beyond_max_model_len",
+            f"Requests of {plain(tokens)} tokens{which} are longer than max_model_len_tokens {longest}: engines refuse them.",
+        )
     if any(item.basis == "bound" for item in constraints):
         warn(
             "speed_is_a_bound",

@@ -1,19 +1,21 @@
 """The working of `/capacity`: bounds of speed, time in the system, concurrency, and the replicas of each constraint."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from app.domain.bounds import (
     ATTENTION_SOURCE,
     BANDWIDTH_SOURCE,
     PREFILL_SOURCE,
+    AttentionTerm,
     SpeedBounds,
-    attention_flops,
     attention_terms,
+    causal_attention_flops,
     linear_flops,
-    weights_read_ratio,
 )
-from app.domain.capacity import Constraint
+from app.domain.capacity import Constraint, Nodes
 from app.domain.demand import LITTLE_SOURCE
+from app.domain.deployment import Deployment
+from app.domain.kv_working import sequence_step
 from app.domain.llm import Llm
 from app.domain.provenance import Step, step
 from app.domain.sizing import Known, Sizing
@@ -21,53 +23,108 @@ from app.domain.units import exact, plain
 
 
 def bound_steps(llm: Llm, sizing: Sizing, bounds: SpeedBounds) -> list[Step]:
-    """From FLOPs to the least prefill and decode times of one replica."""
+    """The working of the least prefill and decode times."""
     prompt, running, context = sizing.demand.mean_input_tokens, sizing.running, sizing.context_tokens
-    deployment, found = bounds.deployment, bounds.found
+    cached = sizing.cached_tokens(prompt)
+    deployment, found, positions = bounds.deployment, bounds.found, bounds.positions_per_step
     flops = f"{deployment.num_gpus} x {plain(bounds.peak_flops_per_s)}"
-    causal = attention_flops(llm, prompt) / 2
-    terms = " + ".join(
-        f"{layers} x 2 x {width} x {plain(prompt)} x {plain(reach)}" for layers, width, reach in attention_terms(llm, prompt)
-    )
-    sequence = found.cost.sequence_bytes(context) if found.cost else 0
-    return [
+    computed = f"({plain(prompt)} - {plain(cached)})" if cached else plain(prompt)
+    linear, causal = linear_flops(llm, prompt - cached), causal_attention_flops(llm, prompt, cached)
+    terms = _attention(llm, prompt) + (f" - ({_attention(llm, cached)})" if cached else "")
+    steps = [
         step(
             "prefill_flops",
-            "2 x active params x prompt tokens",
-            f"2 x {llm.num_active_params} x {plain(prompt)}",
-            exact(linear_flops(llm, prompt)),
+            "2 x active params x prompt tokens" + " that are not cached" * bool(cached),
+            f"2 x {llm.num_active_params} x {computed}",
+            exact(linear),
             "FLOP",
             PREFILL_SOURCE,
         ),
         step(
             "attention_causal_flops",
-            "half of sum over layers of 2 x heads x (key_dim + value_dim) x tokens x min(tokens, window)",
-            f"({terms or 0}) / 2",
+            "sum over layers of 2 x heads x (key_dim + value_dim) x reach x (tokens - tokens until the reach is full / 2)"
+            + ", less that of the cached tokens" * bool(cached),
+            terms,
             exact(causal),
             "FLOP",
             ATTENTION_SOURCE,
         ),
         step(
             "prefill_s",
-            "(prefill_flops + attention_causal_flops) / (GPUs x dense peak)",
-            f"({plain(linear_flops(llm, prompt))} + {plain(causal)}) / ({flops}) in {bounds.number_format}",
+            f"(prefill_flops + attention_causal_flops) / (GPUs x dense peak in {bounds.number_format})",
+            f"({plain(linear)} + {plain(causal)}) / ({flops})",
             sizing.mean_prefill_s,
             "s",
             PREFILL_SOURCE,
             basis="bound",
         ),
+    ]
+    sequence = 0
+    if bounds.read_cost is not None:
+        sequence = bounds.read_cost.sequence_bytes(context)
+        steps.append(sequence_step(bounds.read_cost, context, sequence, "kv_bytes_read_per_request_per_gpu"))
+    read = bounds.read_ratio(running)
+    if read != 1:
+        steps.append(_read_step(llm, running * positions, deployment.dp, read))
+    drafts = f" x {positions}" if positions > 1 else ""
+    steps.append(
         step(
             "decode_step_s",
-            "max((pp x weights per GPU read + requests / dp x KV per request) / bandwidth, 2 x active params x requests / (GPUs x peak))",
-            f"max(({deployment.pp} x {found.weights_bytes_per_gpu} x {plain(weights_read_ratio(llm, running))} "
+            "max((pp x weights per GPU x share read + requests / dp x KV read per request) / bandwidth, "
+            f"2 x active params x requests{' x (1 + drafts)' if drafts else ''} / (GPUs x peak))",
+            f"max(({deployment.pp} x {found.weights_bytes_per_gpu} x {plain(read)} "
             f"+ {plain(running)} / {deployment.dp} x {sequence}) / {plain(bounds.bandwidth_bytes_per_s)}, "
-            f"2 x {llm.num_active_params} x {plain(running)} / ({flops}))",
+            f"2 x {llm.num_active_params} x {plain(running)}{drafts} / ({flops}))",
             sizing.decode_step_s,
             "s",
             BANDWIDTH_SOURCE,
             basis="bound",
-        ),
-    ]
+        )
+    )
+    if bounds.tokens_per_step != 1:
+        per_step = plain(bounds.tokens_per_step)
+        steps.append(
+            step(
+                "tpot_s",
+                "decode_step_s / (1 + drafts x acceptance)",
+                f"{plain(sizing.decode_step_s)} / {per_step}",
+                sizing.tpot_s,
+                "s",
+                BANDWIDTH_SOURCE,
+                basis="bound",
+            )
+        )
+    return steps
+
+
+def _attention(llm: Llm, tokens: float) -> str:
+    return " + ".join(_attention_term(term, tokens) for term in attention_terms(llm, tokens)) or "0"
+
+
+def _attention_term(term: AttentionTerm, tokens: float) -> str:
+    return f"{term.layers} x 2 x {term.width} x {plain(term.reach)} x ({plain(tokens)} - {plain(term.filling_tokens)} / 2)"
+
+
+def _read_step(llm: Llm, tokens: float, dp: int, ratio: float) -> Step:
+    """The share of the weights that a step over `tokens` tokens reads."""
+    untouched = " + ".join(
+        f"{group.num_layers} x {part.num_expert_params(llm.hidden_size or 0)} x (1 - {part.num_experts_per_token} / {part.num_experts})"
+        f"^{plain(tokens)}"
+        for group in llm.layer_groups or ()
+        for part in group.feed_forward
+        if part.kind == "moe"
+    )
+    held = f"{llm.num_params}" if dp == 1 else f"({llm.num_params} - {llm.num_expert_params} + {llm.num_expert_params} / {dp})"
+    return step(
+        "weights_read_ratio",
+        "1 - sum over layers with experts of expert params x (1 - experts per token / experts)^tokens / params"
+        + (" (experts are spread over dp)" if dp > 1 else ""),
+        f"1 - ({untouched}) / {f'{dp} / ' if dp > 1 else ''}{held}",
+        ratio,
+        "ratio",
+        "experts chosen evenly and independently",
+        basis="assumed",
+    )
 
 
 def replica_steps(
@@ -82,11 +139,10 @@ def replica_steps(
     steps = []
     if sizing.time_in_system_s is not None and sizing.concurrency is not None:
         steps = [
-            _known(
-                "time_in_system_s", "queue + TTFT + output tokens x TPOT", sizing.time_in_system_s, "s", "definition of end-to-end latency"
-            ),
-            _known("concurrency", "request_rps x time_in_system_s", sizing.concurrency, "requests", LITTLE_SOURCE),
+            _known("time_in_system_s", sizing.time_in_system_s, "s", "definition of end-to-end latency"),
+            _known("concurrency", sizing.concurrency, "requests", LITTLE_SOURCE),
         ]
+    steps += _rate_steps(sizing, constraints)
     steps += [
         step(
             f"replicas_{item.name}",
@@ -100,12 +156,13 @@ def replica_steps(
         for item in constraints
         if item.replicas_exact is not None and item.demand is not None and item.per_replica is not None and item.basis is not None
     ]
-    whole = [str(item.replicas) for item in constraints if item.replicas is not None]
+    whole = [str(item.replicas) for item in constraints if item.replicas is not None] or ["1"]
+    largest = f"max({', '.join(whole)})" if len(whole) > 1 else whole[0]
     steps.append(
         step(
             "replicas",
             "ceil(max of the constraints, each rounded up, x redundancy_ratio) + spare_replicas",
-            f"ceil(max({', '.join(whole) or '1'}) x {plain(redundancy_ratio)}) + {spare_replicas}",
+            f"ceil({largest} x {plain(redundancy_ratio)}) + {spare_replicas}",
             replicas,
             "replicas",
             "the binding constraint decides how sure this is",
@@ -115,5 +172,68 @@ def replica_steps(
     return steps
 
 
-def _known(name: str, formula: str, known: Known, unit: str, source: str) -> Step:
-    return step(name, formula, known.substituted, known.value, unit, source, basis=known.basis)
+def _rate_steps(sizing: Sizing, constraints: Sequence[Constraint]) -> Iterator[Step]:
+    """What one replica sustains where that is a bound and not measured."""
+    bounds, prompt = sizing.bounds, sizing.demand.mean_input_tokens
+    if bounds is None:
+        return
+    for item in constraints:
+        if item.per_replica is None or item.basis != "bound":
+            continue
+        name, rate = f"{item.name}_per_replica", item.per_replica
+        if item.name == "prefill":
+            tokens = f"({plain(prompt)} - {plain(cached)})" if (cached := sizing.cached_tokens(prompt)) else plain(prompt)
+            formula, substituted = "computed prompt tokens / prefill_s", f"{tokens} / {plain(sizing.mean_prefill_s)}"
+        elif item.name == "throughput" and sizing.planned_concurrency:
+            formula, substituted = "requests / time per output token", f"{plain(sizing.running)} / {plain(sizing.tpot_s)}"
+        elif item.name == "throughput":
+            peak = f"{bounds.deployment.num_gpus} x {plain(bounds.peak_flops_per_s)}"
+            formula = "GPUs x dense peak / (2 x active params) x tokens per step / (1 + drafts)"
+            substituted = f"{peak} / (2 x {bounds.llm.num_active_params}) x {plain(bounds.tokens_per_step)} / {bounds.positions_per_step}"
+        else:
+            continue
+        yield step(name, formula, substituted, rate, item.unit, item.note, basis="bound")
+
+
+def fleet_steps(deployment: Deployment, fleet: Nodes, replicas: int, binding: Constraint | None) -> list[Step]:
+    """The working from replicas to accelerators, machines and the load on them."""
+    gpus, each = deployment.num_gpus * replicas, deployment.num_gpus
+    steps = [
+        step(
+            "gpus",
+            "replicas x tp x pp x dp",
+            f"{replicas} x {deployment.tp} x {deployment.pp} x {deployment.dp}",
+            gpus,
+            "GPUs",
+            "definition of a replica",
+        ),
+        step(
+            "nodes",
+            "ceil(replicas / floor(gpus_per_node / gpus_per_replica))"
+            if fleet.replicas_per_node
+            else "replicas x ceil(gpus_per_replica / gpus_per_node)",
+            f"ceil({replicas} / floor({fleet.gpus_per_node} / {each}))"
+            if fleet.replicas_per_node
+            else f"{replicas} x ceil({each} / {fleet.gpus_per_node})",
+            fleet.nodes,
+            "nodes",
+            "a replica is kept on as few machines as hold it",
+        ),
+    ]
+    if binding is not None and binding.replicas_exact is not None:
+        steps.append(
+            step(
+                "utilization_ratio",
+                "replicas of the binding constraint, before rounding, / replicas",
+                f"{plain(binding.replicas_exact)} / {replicas}",
+                binding.replicas_exact / replicas,
+                "ratio",
+                "the binding constraint decides how sure this is",
+                basis=binding.basis or "assumed",
+            )
+        )
+    return steps
+
+
+def _known(name: str, known: Known, unit: str, source: str) -> Step:
+    return step(name, known.formula, known.substituted, known.value, unit, source, basis=known.basis)

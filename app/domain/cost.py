@@ -80,6 +80,7 @@ def answer_cost(
     outputs, inputs, rps = _rates(throughput, replicas, mean_input_tokens, mean_output_tokens)
     per_request = hourly / (rps * 3600) if rps else None
     steps = [price_step, _step("usd_per_hour", "replica_usd_per_hour x replicas", f"{plain(replica_usd_per_hour)} x {replicas}", hourly)]
+    steps += _rate_steps(throughput, replicas, mean_input_tokens, mean_output_tokens, (outputs, inputs, rps))
 
     def per_million(name: str, rate: float | None) -> float | None:
         if rate is None:
@@ -107,13 +108,14 @@ def answer_cost(
                 task,
             ),
         ]
+    contradiction = _contradiction(throughput, mean_input_tokens, mean_output_tokens)
     monthly = tidy(hourly * HOURS_PER_MONTH)
     steps.append(_step("usd_per_month", "usd_per_hour x 730", f"{plain(hourly)} x {HOURS_PER_MONTH}", monthly))
     return CostAnswer(
         summary=_summary(hourly, monthly, per_output, blended, per_request),
         working=steps,
         assumptions=assumptions,
-        warnings=_warnings(inputs, outputs),
+        warnings=[*_warnings(inputs, outputs), *([contradiction] if contradiction else [])],
         versions=versions,
         replicas=replicas,
         usd_per_hour=hourly,
@@ -149,6 +151,59 @@ def _rates(
     )
 
 
+def _rate_steps(
+    throughput: Throughput,
+    replicas: int,
+    mean_input: float | None,
+    mean_output: float | None,
+    fleet: tuple[float | None, float | None, float | None],
+) -> list[Step]:
+    """The working of the fleet's rates, mirroring `_rates`."""
+    outputs, inputs, rps = fleet
+    steps = []
+
+    def add(name: str, formula: str, substituted: str, value: float, unit: str) -> None:
+        steps.append(step(name, f"{formula} x replicas", f"{substituted} x {replicas}", value, unit, "definition of the rates"))
+
+    if rps is not None and throughput.request_rps is not None:
+        add("request_rps", "request_rps of one replica", plain(throughput.request_rps), rps, "requests/s")
+    elif rps is not None:
+        which, rate, mean = ("output", throughput.output_tokens_per_s, mean_output)
+        if not (rate and mean):
+            which, rate, mean = "input", throughput.input_tokens_per_s, mean_input
+        add("request_rps", f"{which}_tokens_per_s / mean {which} tokens", f"{plain(rate or 0)} / {plain(mean or 1)}", rps, "requests/s")
+    for which, value, rate, mean in (
+        ("output", outputs, throughput.output_tokens_per_s, mean_output),
+        ("input", inputs, throughput.input_tokens_per_s, mean_input),
+    ):
+        if value is not None and rate is not None:
+            add(f"{which}_tokens_per_s", f"{which}_tokens_per_s of one replica", plain(rate), value, "tokens/s")
+        elif value is not None and rps is not None and mean is not None:
+            formula = f"request_rps x mean {which} tokens"
+            terms = f"{plain(rps)} x {plain(mean)}"
+            steps.append(step(f"{which}_tokens_per_s", formula, terms, value, "tokens/s", "definition of the rates"))
+    return steps
+
+
+def _contradiction(throughput: Throughput, mean_input: float | None, mean_output: float | None) -> Note | None:
+    """Rates of one replica that the lengths of the workload contradict by more than 1 %."""
+    outputs, inputs, rps = throughput.output_tokens_per_s, throughput.input_tokens_per_s, throughput.request_rps
+    shares = []
+    if rps is not None:
+        shares.append(rps)
+    if outputs is not None and mean_output is not None:
+        shares.append(outputs / mean_output)
+    if inputs is not None and mean_input is not None:
+        shares.append(inputs / mean_input)
+    if len(shares) < 2 or max(shares) <= 1.01 * min(shares):
+        return None
+    rates = ", ".join(plain(rate) for rate in shares)
+    return Note(
+        code="rates_contradict_lengths",
+        message=f"The rates and mean lengths given mean {rates} requests/s each way: they are not of the same traffic.",
+    )
+
+
 def _step(name: str, formula: str, substituted: str, value: float) -> Step:
     return step(name, formula, substituted, value, "USD", SOURCE)
 
@@ -161,7 +216,7 @@ def _summary(hourly: float, monthly: float, per_output: float | None, blended: f
         parts.append(f"${blended:.3g} per million tokens of either kind")
     if per_request is not None:
         parts.append(f"${per_request:.3g} per request")
-    return ", ".join(parts) + ", at full load."
+    return ", ".join(parts) + ", while the rate is sustained."
 
 
 def _warnings(inputs: float | None, outputs: float | None) -> list[Note]:

@@ -3,6 +3,7 @@
 import math
 from typing import NamedTuple
 
+from app.domain.attention import Attention, CompressedAttention, LatentAttention
 from app.domain.errors import MissingFigure
 from app.domain.llm import Llm
 from app.domain.precision import KV_CACHE, KvChoice, KvFormat
@@ -11,6 +12,8 @@ STATE_BYTES_PER_ELEMENT = 4
 """Recurrent state is kept in single precision (https://github.com/vllm-project/vllm, `mamba_ssm_cache_dtype`, float32 for most models)."""
 CONVOLUTION_BYTES_PER_ELEMENT = 2
 """Convolution tails are kept in the model's 16-bit precision."""
+SPARSE = (Attention, LatentAttention, CompressedAttention)
+"""Mixers that an indexer can make sparse."""
 FORMULA_SOURCE = "https://arxiv.org/abs/2305.13245 (keys and values of every layer and KV head)"
 
 
@@ -98,6 +101,21 @@ def _summed_elements(llm: Llm, tp: int, pp: int) -> KvElements:
         if cache.per_window_token:
             windows[cache.window_tokens] = windows.get(cache.window_tokens, 0.0) + share * cache.per_window_token
     return KvElements(per_token, tuple((elements, window) for window, elements in sorted(windows.items())), index, math.ceil(state))
+
+
+def kv_read_cost(llm: Llm, cost: KvCost, kv_format: KvFormat, *, tp: int = 1, pp: int = 1) -> KvCost:
+    """What a decode step reads of a cache of `cost`: all of it, but of sparse layers the selected tokens only, like a window [bytes]."""
+    size = KV_CACHE[kv_format].bytes_per_element * (-(-llm.num_layers // pp) / llm.num_layers if llm.num_layers else 1)
+    full, windows = cost.bytes_per_token, list(cost.windows)
+    for group in llm.layer_groups or ():
+        mixer = group.mixer
+        if mixer is None or not isinstance(mixer, SPARSE) or mixer.indexer is None or mixer.indexer.num_attended is None:
+            continue
+        per_token = group.num_layers * mixer.cache(tp).per_token * size
+        tokens_per_entry = mixer.compress_ratio if mixer.kind == "compressed_attention" else 1
+        full -= per_token
+        windows.append((per_token, mixer.indexer.num_attended * tokens_per_entry))
+    return cost if full == cost.bytes_per_token else cost._replace(bytes_per_token=max(0.0, full), windows=tuple(windows))
 
 
 def unknown_layers(llm: Llm) -> MissingFigure:

@@ -43,7 +43,21 @@ KV_CACHE: dict[KvFormat, ElementCost] = {
     "q8_0": ElementCost((8 + 16 / 32) / 8, _Q8_0),
 }
 
+_NATIVE: dict[str, WeightFormat] = {"nvfp4": "nvfp4", "fp4": "mxfp4", "fp8": "fp8", "w8a8": "int8"}
 _COMPUTE: dict[WeightFormat, NumberFormat] = {"fp32": "fp32", "fp16": "fp16", "fp8": "fp8", "int8": "int8", "nvfp4": "fp4", "mxfp4": "fp4"}
+
+
+def native_format(quantization: str | None) -> WeightFormat | None:
+    """The narrowest format in which the products of a published checkpoint run, from the text that describes it; None for 16 bits.
+
+    >>> native_format("fp8 e4m3, 128x128 block scales"), native_format("int4 weight-only (group 32) routed experts, rest bf16")
+    ('fp8', None)
+    """
+    text = quantization or ""
+    for written, weights in _NATIVE.items():
+        if written in text:
+            return weights
+    return None
 
 
 def compute_format(weights: WeightFormat | None, gpu: Gpu) -> NumberFormat:

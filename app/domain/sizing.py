@@ -50,15 +50,16 @@ class Latency(Value):
     next_500_output_tokens_s: float
     """What 500 more output tokens add: 500 x TPOT [s]."""
     basis: Basis
-    """measured, assumed (the objectives themselves), or bound (no engine is faster)."""
+    """measured, or bound where a time is not (no engine is faster)."""
 
 
 class Known(NamedTuple):
-    """A figure, how it is known, and its formula with the numbers in it."""
+    """A figure, how it is known, and its formula with and without the numbers in it."""
 
     value: float
     basis: Basis
     substituted: str
+    formula: str
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,7 @@ class Sizing:
     slo: Slo | None
     holds: ConcurrencyAtLength | None
     max_num_seqs: int | None
+    """Most sequences of the replica, over all its engine ranks."""
     bounds: SpeedBounds | None
 
     @cached_property
@@ -78,18 +80,27 @@ class Sizing:
         return self.demand.mean_input_tokens + self.demand.mean_output_tokens / 2
 
     @cached_property
-    def running(self) -> float:
-        """Requests that one replica runs at once: measured, else what it holds safely, else one."""
+    def planned_concurrency(self) -> float | None:
+        """Requests that one replica runs at once: measured, else what it holds safely; None when neither is known."""
         if self.measured and self.measured.concurrency is not None:
             return self.measured.concurrency
-        if self.holds is not None and self.holds.safe_concurrency:
-            return self.holds.safe_concurrency
-        return 1
+        return self.holds.safe_concurrency if self.holds is not None else None
+
+    @cached_property
+    def running(self) -> float:
+        """`planned_concurrency`, or the one request that is fastest where none is known or held."""
+        return self.planned_concurrency or 1
+
+    def cached_tokens(self, prompt_tokens: float) -> float:
+        """Tokens of a prompt that the prefix cache serves: the mean saving per request, but the last token is always computed [tokens]."""
+        saved = self.demand.saved_input_tokens_per_s / self.demand.request_rps
+        return max(0.0, min(saved, prompt_tokens - 1)) if saved else 0.0
 
     @cached_property
     def mean_prefill_s(self) -> float:
-        """Least prefill time of the mean prompt; needs the bounds [s]."""
-        return self.bounds.prefill_s(self.demand.mean_input_tokens) if self.bounds else 0.0
+        """Least prefill time of the mean prompt without what the prefix cache serves; needs the bounds [s]."""
+        prompt = self.demand.mean_input_tokens
+        return self.bounds.prefill_s(prompt, self.cached_tokens(prompt)) if self.bounds else 0.0
 
     @cached_property
     def decode_step_s(self) -> float:
@@ -103,14 +114,14 @@ class Sizing:
 
     @cached_property
     def latency(self) -> Latency | None:
-        """Measured times where they are given, else the bounds at the running concurrency; None without either."""
-        measured = self.measured
-        if measured and measured.ttft_s is not None and measured.tpot_s is not None:
-            return self._latency(measured.queue_s or 0.0, measured.ttft_s, measured.tpot_s, "measured")
+        """Measured times where they are given, each else its bound at the running concurrency; None where one has neither."""
+        measured = self.measured or Measured()
+        queue, ttft, tpot = measured.queue_s or 0.0, measured.ttft_s, measured.tpot_s
+        if ttft is not None and tpot is not None:
+            return self._latency(queue, ttft, tpot, "measured")
         if self.bounds is None:
             return None
-        ttft = self.mean_prefill_s
-        return self._latency(0.0, ttft, self.tpot_s, "bound")
+        return self._latency(queue, self.mean_prefill_s if ttft is None else ttft, self.tpot_s if tpot is None else tpot, "bound")
 
     def _latency(self, queue: float, ttft: float, tpot: float, basis: Basis) -> Latency:
         e2e = queue + ttft + self.demand.mean_output_tokens * tpot
@@ -124,23 +135,33 @@ class Sizing:
         """
         measured, slo, output = self.measured, self.slo, self.demand.mean_output_tokens
         if measured and measured.e2e_s is not None:
-            return Known(measured.e2e_s, "measured", f"measured e2e {plain(measured.e2e_s)}")
+            return Known(measured.e2e_s, "measured", plain(measured.e2e_s), "measured e2e_s")
         latency = self.latency
         if latency is not None and latency.basis == "measured":
-            terms = f"{plain(latency.queue_s)} + {plain(latency.ttft_s)} + {plain(output)} x {plain(latency.tpot_s)}"
-            return Known(latency.e2e_s, "measured", terms)
+            return Known(latency.e2e_s, "measured", self._terms(latency), "queue_s + ttft_s + output tokens x tpot_s, measured")
         if slo is not None:
             e2e, ttft, tpot = (slo.e2e_p95_s or slo.e2e_p99_s), (slo.ttft_p95_s or slo.ttft_p99_s), (slo.tpot_p95_s or slo.tpot_p99_s)
             if ttft is not None and tpot is not None and (e2e is None or ttft + output * tpot <= e2e):
-                return Known(ttft + output * tpot, "assumed", f"objectives: {plain(ttft)} + {plain(output)} x {plain(tpot)}")
+                return Known(
+                    ttft + output * tpot,
+                    "assumed",
+                    f"{plain(ttft)} + {plain(output)} x {plain(tpot)}",
+                    "TTFT + output tokens x TPOT, of the objectives",
+                )
             if e2e is not None:
-                return Known(e2e, "assumed", f"objective e2e {plain(e2e)}")
+                return Known(e2e, "assumed", plain(e2e), "objective of e2e")
         if latency is not None:
-            return Known(latency.e2e_s, "bound", f"{plain(latency.ttft_s)} + {plain(output)} x {plain(latency.tpot_s)}")
+            return Known(latency.e2e_s, "bound", self._terms(latency), "queue + TTFT + output tokens x TPOT at best")
         return None
+
+    def _terms(self, latency: Latency) -> str:
+        return f"{plain(latency.queue_s)} + {plain(latency.ttft_s)} + {plain(self.demand.mean_output_tokens)} x {plain(latency.tpot_s)}"
 
     @cached_property
     def concurrency(self) -> Known | None:
         """Requests in the system at the peak, by Little's law: request_rps x time_in_system_s."""
         inside, rps = self.time_in_system_s, self.demand.request_rps
-        return None if inside is None else Known(tidy(rps * inside.value), inside.basis, f"{plain(rps)} x {plain(inside.value)}")
+        if inside is None:
+            return None
+        terms = f"{plain(rps)} x {plain(inside.value)}"
+        return Known(tidy(rps * inside.value), inside.basis, terms, "request_rps x time_in_system_s")

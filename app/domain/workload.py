@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
@@ -109,19 +109,37 @@ class Workload(Given):
         given: TokenLengths | None = getattr(self, which)
         if given is not None:
             return given
-        ordered = sorted((getattr(item, which), item.share_ratio) for item in self.classes)
-        mean = sum(length * share for length, share in ordered)
+        return _over_classes([(getattr(item, which), item.share_ratio) for item in self.classes])
 
-        def percentile(level: float) -> float:
-            reached = 0.0
-            for length, share in ordered:
-                reached += share
-                if reached >= level - 1e-9:
-                    return float(length)
-            return float(ordered[-1][0])
+    def total_tokens(self, level: Literal["mean", "p95"]) -> float | None:
+        """Prompt and output of one request together, after token growth [tokens].
 
-        p95, p99 = percentile(0.95), percentile(0.99)
-        return TokenLengths.model_construct(mean=round(mean, 9), p50=percentile(0.5), p95=p95, p99=p99)
+        Over classes each class counts as a whole; of two distributions the P95 is the sum of both P95s, None when one is not given.
+        """
+        if self.classes:
+            whole = _over_classes([(item.input_tokens + item.output_tokens, item.share_ratio) for item in self.classes])
+            both: tuple[float | None, ...] = (getattr(whole, level),)
+        else:
+            both = tuple(getattr(self.lengths(which), level) for which in ("input_tokens", "output_tokens"))
+        known = [tokens for tokens in both if tokens is not None]
+        return sum(known) * self.token_growth_ratio if len(known) == len(both) else None
+
+
+def _over_classes(lengths: list[tuple[float, float]]) -> TokenLengths:
+    """The distribution of (length, share of the requests) pairs."""
+    ordered = sorted(lengths)
+    mean = sum(length * share for length, share in ordered)
+
+    def percentile(level: float) -> float:
+        reached = 0.0
+        for length, share in ordered:
+            reached += share
+            if reached >= level - 1e-9:
+                return float(length)
+        return float(ordered[-1][0])
+
+    p95, p99 = percentile(0.95), percentile(0.99)
+    return TokenLengths.model_construct(mean=round(mean, 9), p50=percentile(0.5), p95=p95, p99=p99)
 
 
 class Slo(Given):

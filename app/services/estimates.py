@@ -68,15 +68,9 @@ def concurrency(catalog: Catalog, request: ConcurrencyRequest) -> ConcurrencyAns
     else:
         assert request.workload is not None  # noqa: S101 - the request type asks for one of the two
         demand = demand_of(request.workload)
-        mean = demand.mean_input_tokens + demand.mean_output_tokens
-        given = demand.p95_input_tokens, demand.p95_output_tokens
-        p95 = None if given[0] is None or given[1] is None else given[0] + given[1]
-        notes.append(
-            Note(
-                code="whole_sequences",
-                message="A request counts with its whole prompt and output; P95 is the sum of both P95s, an upper bound.",
-            )
-        )
+        mean, p95 = demand.mean_input_tokens + demand.mean_output_tokens, request.workload.total_tokens("p95")
+        both = "" if p95 is None else "; P95 is that of the classes" if request.workload.classes else "; P95 is the sum of both P95s"
+        notes.append(Note(code="whole_sequences", message=f"A request counts with its whole prompt and output{both}."))
     return answer_concurrency(
         llm,
         gpu,
@@ -104,7 +98,8 @@ def capacity(catalog: Catalog, request: CapacityRequest) -> CapacityAnswer:
         if found.cost is not None:
             holds = at_length(found, deployment, demand.mean_input_tokens + demand.mean_output_tokens, request.safety_ratio)
     bounds = _bounds(request, llm, gpu, found)
-    sizing = Sizing(demand, request.measured, request.slo, holds, deployment.max_num_seqs, bounds)
+    most = None if deployment.max_num_seqs is None else deployment.max_num_seqs * deployment.dp
+    sizing = Sizing(demand, request.measured, request.slo, holds, most, bounds)
     inside = sizing.time_in_system_s
     if inside is not None and inside.basis == "assumed":
         notes.append(

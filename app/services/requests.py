@@ -204,7 +204,7 @@ class CapacityRequest(Given):
     safety_ratio: SafetyRatio = 0.7
     """Share of the theoretical concurrency to plan with."""
     gpus_per_node: Annotated[int, Field(ge=1, le=4096)] | None = None
-    """Accelerators of one machine; 8 when neither it nor the catalog says."""
+    """Accelerators of one machine; 8 when left out."""
     usd_per_gpu_hour: Usd | None = None
     """Price of one accelerator; the catalog's on-demand price when left out."""
 

@@ -221,3 +221,46 @@ def test_the_largest_batch_is_the_largest(tpot: float, context: float, drafts: S
     most = limits.largest_batch(tpot, context, 4096)
     assert most == 0 or limits.tpot_s(most, context) <= tpot
     assert most == 4096 or limits.tpot_s(most + 1, context) > tpot
+
+
+def test_without_known_concurrency_the_rate_is_that_of_arithmetic_alone() -> None:
+    case = sizing(workload())
+    unknown = Sizing(case.demand, None, None, None, None, case.bounds)
+    found = by_name(constraints_of(unknown))["throughput"]
+    assert found.per_replica == pytest.approx(4e15 / (2 * 70e9))  # a single stream would ask for a hundred times the replicas
+    assert "not known" in found.note
+    assert unknown.planned_concurrency is None
+
+
+def test_a_replica_that_holds_nothing_has_no_rate() -> None:
+    case = sizing(workload())
+    empty = Sizing(
+        case.demand, None, None, ConcurrencyAtLength(tokens_per_sequence=4500, max_concurrency=0, safe_concurrency=0), None, case.bounds
+    )
+    found = by_name(constraints_of(empty))
+    assert (found["throughput"].replicas, found["kv_cache"].per_replica, found["kv_cache"].replicas) == (None, 0, None)
+
+
+def test_what_the_prefix_cache_serves_is_not_waited_for() -> None:
+    slo = Slo(ttft_p95_s=0.1)
+    cold, warm = sizing(workload(), slo=slo), sizing(workload(shared_prefix_tokens=3000, prefix_hit_ratio=1), slo=slo)
+    assert cold.mean_prefill_s > 0.1 > warm.mean_prefill_s
+    assert warm.mean_prefill_s == pytest.approx(bounds().prefill_s(4000, 3000))
+    assert by_name(constraints_of(cold))["slo"].per_replica == 0
+    assert by_name(constraints_of(warm))["slo"].per_replica is None
+    everything = sizing(workload(prefix_hit_ratio=1))
+    assert everything.mean_prefill_s == pytest.approx(bounds().prefill_s(4000, 3999))  # the last token is always computed
+
+
+def test_a_measured_time_replaces_its_bound_alone() -> None:
+    latency = sizing(workload(), measured=Measured(ttft_s=3, queue_s=1)).latency
+    assert latency
+    assert (latency.queue_s, latency.ttft_s, latency.basis) == (1, 3, "bound")
+    assert latency.tpot_s == sizing(workload()).tpot_s
+
+
+def test_a_measured_total_breaks_its_objective() -> None:
+    slo = Slo(e2e_p95_s=3)
+    found = {e2e: by_name(constraints_of(sizing(workload(), measured=Measured(e2e_s=e2e), slo=slo)))["slo"] for e2e in (2.0, 4.0)}
+    assert found[2.0].per_replica is None
+    assert (found[4.0].per_replica, "e2e_p95 4 s > 3 s" in found[4.0].note) == (0, True)

@@ -68,3 +68,18 @@ def test_percentiles_of_a_mix_are_ordered_lengths_of_its_classes(parts: list[tup
     assert lengths.p50 <= lengths.p95 <= lengths.p99
     assert {lengths.p50, lengths.p95, lengths.p99} <= known
     assert min(known) * (1 - 1e-9) <= lengths.mean <= max(known) * (1 + 1e-9)
+
+
+def test_the_total_of_classes_is_that_of_whole_requests() -> None:
+    classes = [
+        {"share_ratio": 0.9, "input_tokens": 1000, "output_tokens": 100},
+        {"share_ratio": 0.06, "input_tokens": 8000, "output_tokens": 10},
+        {"share_ratio": 0.04, "input_tokens": 10, "output_tokens": 8000},
+    ]
+    mix = Workload.model_validate({"peak_rps": 1, "classes": classes, "token_growth_ratio": 2})
+    assert mix.total_tokens("p95") == 16_020
+    assert mix.lengths("input_tokens").p95 == 8000
+    assert mix.lengths("output_tokens").p95 == 100  # the sum of both, 8100, would be no bound
+    plain = Workload.model_validate({"peak_rps": 1, "input_tokens": {"mean": 100, "p95": 200}, "output_tokens": 50})
+    assert (plain.total_tokens("mean"), plain.total_tokens("p95")) == (150, 250)
+    assert Workload.model_validate({"peak_rps": 1, "input_tokens": {"mean": 100}, "output_tokens": 50}).total_tokens("p95") is None
