@@ -6,7 +6,9 @@ from fastapi import Depends, Request, Response
 
 from app.api.auth import require_scope
 from app.api.etags import etag
+from app.api.idempotency import REPLAYED_HEADER
 from app.domain.catalog_entry import StoredEntry
+from app.domain.idempotency import RecordedAnswer
 
 
 def refresh_snapshot(request: Request) -> Iterator[None]:
@@ -19,11 +21,15 @@ CHANGES = [Depends(require_scope("write")), Depends(refresh_snapshot, scope="fun
 """Dependencies of every route that changes the catalog."""
 
 ETAG_HEADER = {"ETag": {"description": "Version of the entry, for If-Match.", "schema": {"type": "string"}}}
-LOCATION_HEADER = {"Location": {"description": "Path of the new entry.", "schema": {"type": "string"}}}
+CREATED_HEADERS = ETAG_HEADER | {"Location": {"description": "Path of the new entry.", "schema": {"type": "string"}}} | REPLAYED_HEADER
 
 
-def with_etag(response: Response, entry: StoredEntry, location: str | None = None) -> None:
-    """Put the version of the entry, and where it was created, into the headers."""
+def with_etag(response: Response, entry: StoredEntry) -> None:
+    """Put the version of the entry into the headers."""
     response.headers["ETag"] = etag(entry.version)
-    if location is not None:
-        response.headers["Location"] = location
+
+
+def new_entry(entry: StoredEntry, collection: str) -> RecordedAnswer:
+    """The answer to the creation of an entry in the collection of that path."""
+    headers = {"Location": f"{collection}/{entry.slug}", "ETag": etag(entry.version)}
+    return RecordedAnswer(status=201, headers=headers, body=entry.model_dump(mode="json"))

@@ -4,9 +4,11 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Response
 
-from app.api.catalog_changes import CHANGES, ETAG_HEADER, LOCATION_HEADER, with_etag
+from app.api.auth import PrincipalDep
+from app.api.catalog_changes import CHANGES, CREATED_HEADERS, ETAG_HEADER, new_entry, with_etag
 from app.api.deps import CatalogDep, SessionDep
 from app.api.etags import IfMatchDep
+from app.api.idempotency import IdempotencyKey, created
 from app.api.pages import PageQuery, page, position
 from app.api.route import PlannerRoute
 from app.db import catalog_entries as stored
@@ -38,13 +40,14 @@ def list_gpus(session: SessionDep, query: Annotated[GpuQuery, Query()]) -> GpuPa
     status_code=201,
     summary="Add an accelerator",
     dependencies=CHANGES,
-    responses={201: {"headers": ETAG_HEADER | LOCATION_HEADER}, 409: {}},
+    response_model=GpuEntry,
+    responses={201: {"headers": CREATED_HEADERS}, 409: {}},
 )
-def create_gpu(session: SessionDep, gpu: Gpu, response: Response) -> GpuEntry:
+def create_gpu(session: SessionDep, principal: PrincipalDep, gpu: Gpu, idempotency_key: IdempotencyKey = None) -> Response:
     """Adds an own accelerator. A figure that is not known stays out; a calculation that needs it is then refused by its name."""
-    entry = catalog_entries.create_gpu(session, gpu)
-    with_etag(response, entry, f"/gpus/{entry.slug}")
-    return entry
+    return created(
+        session, principal, idempotency_key, "POST /gpus", gpu, lambda: new_entry(catalog_entries.create_gpu(session, gpu), "/gpus")
+    )
 
 
 @router.get("/{slug}", summary="Read an accelerator", responses={200: {"headers": ETAG_HEADER}, 404: {}})

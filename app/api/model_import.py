@@ -1,9 +1,13 @@
 """`POST /models/import`: a Hugging Face config.json becomes an own catalog entry."""
 
+from functools import partial
+
 from fastapi import APIRouter, Response
 
-from app.api.catalog_changes import CHANGES, ETAG_HEADER, LOCATION_HEADER, with_etag
+from app.api.auth import PrincipalDep
+from app.api.catalog_changes import CHANGES, CREATED_HEADERS, new_entry
 from app.api.deps import SessionDep
+from app.api.idempotency import IdempotencyKey, created
 from app.api.route import PlannerRoute
 from app.domain.catalog_entry import ModelEntry
 from app.domain.llm import Llm
@@ -21,11 +25,13 @@ router = APIRouter(prefix="/models", tags=["models"], route_class=PlannerRoute)
     response_model=ModelEntry | Llm,
     responses={
         200: {"model": Llm, "description": "The model as it was read; nothing was stored (`save` is false)."},
-        201: {"model": ModelEntry, "headers": ETAG_HEADER | LOCATION_HEADER},
+        201: {"model": ModelEntry, "headers": CREATED_HEADERS},
         409: {},
     },
 )
-def import_model(session: SessionDep, asked: ModelImport, response: Response) -> ModelEntry | Llm:
+def import_model(
+    session: SessionDep, principal: PrincipalDep, asked: ModelImport, response: Response, idempotency_key: IdempotencyKey = None
+) -> Response | Llm:
     """Reads layer groups, parameter counts and precision from the configuration. What is not understood is refused by its name.
 
     Some published files hold `Infinity`, which is not JSON: the answer names the field, and the file can be sent without it.
@@ -33,6 +39,5 @@ def import_model(session: SessionDep, asked: ModelImport, response: Response) ->
     if not asked.save:
         response.status_code = 200
         return model_import.read_model(asked)
-    entry = model_import.import_model(session, asked)
-    with_etag(response, entry, f"/models/{entry.slug}")
-    return entry
+    create = partial(model_import.import_model, session, asked)
+    return created(session, principal, idempotency_key, "POST /models/import", asked, lambda: new_entry(create(), "/models"))

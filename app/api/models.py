@@ -4,9 +4,11 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Response
 
-from app.api.catalog_changes import CHANGES, ETAG_HEADER, LOCATION_HEADER, with_etag
+from app.api.auth import PrincipalDep
+from app.api.catalog_changes import CHANGES, CREATED_HEADERS, ETAG_HEADER, new_entry, with_etag
 from app.api.deps import CatalogDep, SessionDep
 from app.api.etags import IfMatchDep
+from app.api.idempotency import IdempotencyKey, created
 from app.api.pages import PageQuery, page, position
 from app.api.route import PlannerRoute
 from app.db import catalog_entries as stored
@@ -35,13 +37,23 @@ def list_models(session: SessionDep, query: Annotated[ModelQuery, Query()]) -> M
 
 
 @router.post(
-    "", status_code=201, summary="Add a model", dependencies=CHANGES, responses={201: {"headers": ETAG_HEADER | LOCATION_HEADER}, 409: {}}
+    "",
+    status_code=201,
+    summary="Add a model",
+    dependencies=CHANGES,
+    response_model=ModelEntry,
+    responses={201: {"headers": CREATED_HEADERS}, 409: {}},
 )
-def create_model(session: SessionDep, model: Llm, response: Response) -> ModelEntry:
+def create_model(session: SessionDep, principal: PrincipalDep, model: Llm, idempotency_key: IdempotencyKey = None) -> Response:
     """Adds an own model as layer groups. From a Hugging Face config.json, `POST /models/import` makes them."""
-    entry = catalog_entries.create_model(session, model)
-    with_etag(response, entry, f"/models/{entry.slug}")
-    return entry
+    return created(
+        session,
+        principal,
+        idempotency_key,
+        "POST /models",
+        model,
+        lambda: new_entry(catalog_entries.create_model(session, model), "/models"),
+    )
 
 
 @router.get("/{name:path}", summary="Read a model", responses={200: {"headers": ETAG_HEADER}, 404: {}})

@@ -7,7 +7,6 @@ from typing import Annotated, Any
 from uuid import UUID
 
 from fastapi import APIRouter, Body, Depends, Header, Path, Query, Request, Response
-from fastapi.responses import JSONResponse
 from pydantic import Field
 
 from app.api.auth import PrincipalDep, check_scope, require_scope
@@ -15,6 +14,7 @@ from app.api.deps import CatalogDep, SessionDep
 from app.api.diagnosis import get_rules
 from app.api.errors import Refusal
 from app.api.etags import IfMatchDep, etag, if_match
+from app.api.idempotency import REPLAYED_HEADER, IdempotencyKey, created
 from app.api.pages import PageQuery, invalid_page_token, page, position
 from app.api.representations import already_has, preferred
 from app.api.route import PlannerRoute
@@ -24,7 +24,7 @@ from app.domain.plan import Comparison, Kind, Label, OwnerName, Plan, PlanPage, 
 from app.domain.rule import Rule
 from app.domain.value import Value
 from app.exporters import plan_csv, plan_markdown
-from app.services import idempotency, plans
+from app.services import plans
 from app.services.diagnosis import DiagnoseRequest, diagnose
 from app.services.estimates import CALCULATIONS
 from app.services.plan_inputs import NewPlan
@@ -38,30 +38,18 @@ router = APIRouter(prefix="/plans", tags=["plans"], route_class=PlannerRoute)
 PlanId = Annotated[UUID, Path(description="Id of the plan.")]
 Revision = Annotated[int, Field(ge=1, le=MAX_REVISION)]
 PlanBody = Annotated[NewPlan, Body()]
-IdempotencyKey = Annotated[
-    str | None,
-    Header(
-        min_length=1,
-        max_length=255,
-        pattern=r"^[!-~]([ -~]*[!-~])?$",
-        description=(
-            "Any text that the caller makes up for this creation. The same key with the same body gets the same answer for 24 hours, "
-            "and creates nothing."
-        ),
-    ),
-]
 OptionalIfMatch = Annotated[
     str | None,
     Header(alias="If-Match", max_length=1000, description="ETag of the revision that is computed again; absent for whatever is current."),
 ]
 ETAG_HEADER = {"ETag": {"description": "Revision of the plan, for If-Match and If-None-Match.", "schema": {"type": "string"}}}
-CREATED_HEADERS = ETAG_HEADER | {
-    "Location": {"description": "Path of the plan.", "schema": {"type": "string"}},
-    "Idempotency-Replayed": {
-        "description": "`true` when this answer was given before to the same Idempotency-Key.",
-        "schema": {"type": "string"},
-    },
-}
+CREATED_HEADERS = (
+    ETAG_HEADER
+    | {
+        "Location": {"description": "Path of the plan.", "schema": {"type": "string"}},
+    }
+    | REPLAYED_HEADER
+)
 RENDERERS: Mapping[str, tuple[str, Callable[[Plan], str]]] = {
     "application/json": ("", Plan.model_dump_json),
     "text/markdown": (".md", plan_markdown.render),
@@ -140,12 +128,7 @@ def create_plan(
     A request that the calculation refuses stores nothing. What the caller's key was sent with before is answered again by that answer.
     """
     create = partial(_created, session, catalog, calculations, body)
-    if idempotency_key is None:
-        answer, replayed = create(), False
-    else:
-        answer, replayed = idempotency.once(session, principal.identity, idempotency_key, "POST /plans", body, create)
-    headers = {**answer.headers, "Idempotency-Replayed": "true"} if replayed else answer.headers
-    return JSONResponse(answer.body, answer.status, headers)
+    return created(session, principal, idempotency_key, "POST /plans", body, create)
 
 
 def _created(session: SessionDep, catalog: CatalogDep, calculations: Calculations, body: plans.AnyPlanInput) -> RecordedAnswer:
