@@ -1,94 +1,23 @@
 """Saved plans, computed by a calculation whose version and result the test chooses."""
 
-import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, Literal, get_args
 from uuid import uuid4
 
 import pytest
 from pydantic import BaseModel
-from sqlalchemy import Engine, text
-from sqlalchemy.orm import Session, sessionmaker
+from sqlalchemy import text
+from sqlalchemy.orm import Session
 
-from app.catalog.loader import load_bundled
 from app.domain.catalog import Catalog
 from app.domain.errors import InvalidInput, NotFound, StaleVersion, UnknownName
-from app.domain.plan import Plan, PlanInput
-from app.domain.provenance import Answer, Note, Step, Versions
-from app.domain.value import Value
+from app.domain.provenance import Versions
 from app.services import plans
 from app.services.diagnosis import DiagnoseRequest
 from app.services.estimates import CALCULATIONS
 from app.services.plans import Calculations, with_defaults
-
-LLAMA, LLAMA_ON_HUB = "llama-3.1-70b", "meta-llama/Llama-3.1-70B"
-
-
-class Options(Value):
-    """Nested, with an optional member."""
-
-    num_rows: int = 4
-    limit: int | None = None
-
-
-class StandInRequest(Value):
-    """A body with one field of each kind that storing has to keep."""
-
-    model: str | dict[str, Any]
-    gpu: str | None = None
-    tp: int = 1
-    options: Options = Options()
-    free: dict[str, Any] | None = None
-
-
-class StandInAnswer(Answer):
-    """A figure that depends on request and planner."""
-
-    tokens: int
-    num_given: int
-    limiting: str | None
-
-
-def calculations(*, factor: int = 1, planner: str = "1") -> Calculations:
-    """A planner of some version that multiplies tp by `factor`."""
-
-    def calculate(catalog: Catalog, request: StandInRequest) -> StandInAnswer:
-        if isinstance(request.model, str):
-            catalog.model(request.model)
-        if request.tp > 64:
-            raise InvalidInput("too many", field="/tp", value=request.tp)
-        value = request.tp * factor
-        return StandInAnswer(
-            summary=f"{value} tokens",
-            working=[Step(name="tokens", formula="tp x f", substituted="", value=value, unit="tokens", basis="exact", source="test")],
-            assumptions=[] if "tp" in request.model_fields_set else [Note(code="default_tp", message="tp 1")],
-            warnings=[],
-            versions=Versions(planner=planner, catalog=catalog.version),
-            tokens=value,
-            num_given=len(request.model_fields_set),
-            limiting=None,
-        )
-
-    return {"kv": (StandInRequest, calculate), "memory": (StandInRequest, calculate)}
-
-
-OLD = calculations()
-NEW = calculations(factor=2, planner="2")
-
-
-def plan_input(kind: str = "kv", owner: str = "platform", **request: Any) -> PlanInput[Any, Any]:
-    body = StandInRequest.model_validate({"model": LLAMA, **request})
-    return PlanInput[Literal["kv", "memory"], StandInRequest].model_validate(
-        {"kind": kind, "name": "A plan", "owner": owner, "request": body}
-    )
-
-
-@pytest.fixture(scope="module")
-def catalog() -> Catalog:
-    bundled = load_bundled()
-    return Catalog(gpus=bundled.gpus, models=bundled.models, prices=bundled.prices, version="c-1")
+from tests.services.stand_in import LLAMA, LLAMA_ON_HUB, NEW, OLD, StandInAnswer, StandInRequest, calculations, plan_input
 
 
 def count(session: Session) -> int:
@@ -301,83 +230,3 @@ def test_plans_of_different_kinds_are_compared_on_what_both_have(session: Sessio
 def test_names_of_a_filter_are_resolved_and_unknown_ones_taken_as_they_are(catalog: Catalog) -> None:
     wanted = plans.wanted_plans(catalog, owner=None, labels=(), model=LLAMA_ON_HUB.upper(), gpu=" Gone-GPU ", kind=None)
     assert (wanted.model, wanted.gpu) == (LLAMA, "gone-gpu")
-
-
-@pytest.fixture
-def committing(engine: Engine) -> Iterator[sessionmaker[Session]]:
-    """Sessions on connections of their own that commit; what they leave is deleted."""
-    yield sessionmaker(engine, expire_on_commit=False)
-    with engine.begin() as connection:
-        of_race = "(select id from plans where owner = 'race')"
-        connection.execute(text(f"delete from plan_revisions where plan_id in {of_race}"))  # noqa: S608
-        connection.execute(text("delete from plans where owner = 'race'"))
-
-
-def at_once(actions: list[Callable[[], Any]]) -> list[Any]:
-    """Results or exceptions of actions that start together."""
-    barrier = threading.Barrier(len(actions))
-
-    def run(action: Callable[[], Any]) -> Any:
-        barrier.wait()
-        try:
-            return action()
-        except Exception as error:
-            return error
-
-    with ThreadPoolExecutor(len(actions)) as pool:
-        return list(pool.map(run, actions))
-
-
-def test_of_changes_made_at_once_on_one_revision_exactly_one_wins(committing: sessionmaker[Session], catalog: Catalog) -> None:
-    with committing.begin() as session:
-        plan_id = plans.create(session, catalog, OLD, plan_input(owner="race")).id
-
-    def change(tp: int) -> Plan:
-        with committing.begin() as session:
-            return plans.change(session, catalog, OLD, plan_id, frozenset({1}), plan_input(owner="race", tp=tp))
-
-    outcomes = at_once([partial(change, tp) for tp in range(2, 8)])
-    winners = [outcome for outcome in outcomes if isinstance(outcome, Plan)]
-    assert len(winners) == 1
-    assert sum(isinstance(outcome, StaleVersion) for outcome in outcomes) == 5
-    with committing() as session:
-        assert plans.get(session, plan_id) == winners[0]
-        assert [each.revision for each in plans.revisions(session, plan_id, None, 10)] == [2, 1]
-
-
-def test_a_change_waits_for_one_under_way_and_then_sees_it(committing: sessionmaker[Session], catalog: Catalog) -> None:
-    with committing.begin() as session:
-        plan_id = plans.create(session, catalog, OLD, plan_input(owner="race")).id
-    started = threading.Event()
-    outcome: list[Plan | StaleVersion] = []
-
-    def second() -> None:
-        with committing() as session:
-            started.set()
-            try:
-                outcome.append(plans.change(session, catalog, OLD, plan_id, frozenset({1}), plan_input(owner="race", tp=3)))
-            except StaleVersion as error:
-                outcome.append(error)
-
-    with committing.begin() as first:
-        plans.change(first, catalog, OLD, plan_id, frozenset({1}), plan_input(owner="race", tp=2))
-        waiting = threading.Thread(target=second)
-        waiting.start()
-        started.wait()
-        waiting.join(timeout=0.3)
-        assert waiting.is_alive()
-        assert outcome == []
-    waiting.join(timeout=10)
-    assert isinstance(outcome[0], StaleVersion)
-
-
-def test_a_transaction_that_fails_leaves_nothing_of_the_plan(committing: sessionmaker[Session], catalog: Catalog) -> None:
-    with committing() as session:
-        plan = plans.create(session, catalog, OLD, plan_input(owner="race"))
-        with pytest.raises(InvalidInput):
-            plans.change(session, catalog, OLD, plan.id, None, plan_input(owner="race", tp=65))
-        session.rollback()
-    with committing() as session:
-        assert session.execute(text("select count(*) from plan_revisions where plan_id = :id"), {"id": plan.id}).scalar_one() == 0
-        with pytest.raises(NotFound):
-            plans.get(session, plan.id)

@@ -1,0 +1,21 @@
+"""What several tests of the HTTP side ask for."""
+
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+from httpx2 import Response
+
+from tests.api.plan_bodies import Save, body
+
+
+@pytest.fixture
+def save(client: TestClient) -> Save:
+    """Save a plan, changed where the test says."""
+
+    def save(headers: dict[str, str] | None = None, **changes: Any) -> Response:
+        answer = client.post("/plans", json=body(**changes), headers=headers)
+        assert answer.status_code == 201, answer.text
+        return answer
+
+    return save

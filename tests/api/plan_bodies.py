@@ -1,0 +1,27 @@
+"""Bodies of plans, and what the tests of `/plans` look for in answers."""
+
+from collections.abc import Callable
+from typing import Any
+
+from httpx2 import Response
+
+MEMORY = {"model": "llama-3.1-70b", "gpu": "h100-sxm-80gb", "deployment": {"tp": 4, "weights": "fp8"}}
+Json = dict[str, Any]
+Save = Callable[..., Response]
+
+
+def body(**changes: Any) -> Json:
+    return {"kind": "memory", "name": "70B on H100", "owner": "platform", "request": MEMORY, **changes}
+
+
+def problem(answer: Response, status: int, code: str) -> Json:
+    assert answer.status_code == status, answer.text
+    assert answer.headers["content-type"] == "application/problem+json"
+    found: Json = answer.json()
+    assert found["code"] == code
+    return found
+
+
+def ids(answer: Response) -> list[str]:
+    assert answer.status_code == 200, answer.text
+    return [plan["id"] for plan in answer.json()["items"]]
