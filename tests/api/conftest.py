@@ -7,6 +7,7 @@ from fastapi.testclient import TestClient
 from httpx2 import Response
 
 from tests.api.plan_bodies import Save, body
+from tests.api.worked_examples import Ask
 
 
 @pytest.fixture
@@ -19,3 +20,18 @@ def save(client: TestClient) -> Save:
         return answer
 
     return save
+
+
+@pytest.fixture
+def ask(client: TestClient) -> Ask:
+    """Ask for a calculation that has to be answered, with its working."""
+
+    def post(path: str, **body: Any) -> dict[str, Any]:
+        answer = client.post(path, json=body)
+        assert answer.status_code == 200, answer.text
+        parsed: dict[str, Any] = answer.json()
+        assert parsed["summary"]
+        assert parsed["working"]
+        return parsed
+
+    return post

@@ -1,52 +1,12 @@
 """Every worked figure of the source texts, asked over HTTP: the exact figure to the digit, the stated one within its tolerance."""
 
-import json
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from fastapi.testclient import TestClient
 
-EXAMPLES = {item["id"]: item for item in json.loads((Path(__file__).parent / "worked_examples.json").read_text())["examples"]}
-Ask = Callable[..., dict[str, Any]]
-GB, GIB = 10**9, 2**30
-LLAMA_70B = {"params": 70e9, "num_layers": 80, "num_kv_heads": 8, "head_dim": 128, "num_attention_heads": 64}
-
-
-@pytest.fixture
-def ask(client: TestClient) -> Ask:
-    def post(path: str, **body: Any) -> dict[str, Any]:
-        answer = client.post(path, json=body)
-        assert answer.status_code == 200, answer.text
-        parsed: dict[str, Any] = answer.json()
-        assert parsed["summary"]
-        assert parsed["working"]
-        return parsed
-
-    return post
-
-
-def example(name: str) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any], float]:
-    """(inputs, exact figures, stated figures, tolerance) of an example."""
-    item = EXAMPLES[name]
-    return item["inputs"], item["exact"], item.get("stated", {}), item.get("stated_tolerance", 0)
-
-
-def agrees(value: float, exact: float, stated: float | None = None, tolerance: float = 0, digits: int | None = None) -> None:
-    assert (round(value, digits) if digits is not None else value) == exact
-    if stated is not None:
-        assert value == pytest.approx(stated, rel=tolerance)
-
-
-def workload(rps: float = 1, prompt: Any = 1000, output: Any = 100, **more: Any) -> dict[str, Any]:
-    return {"peak_rps": rps, "input_tokens": prompt, "output_tokens": output, **more}
-
-
-def card(memory_gb: float = 80, **more: Any) -> dict[str, Any]:
-    return {"memory_bytes": memory_gb * GB, **more}
-
+from tests.api.worked_examples import EXAMPLES, GB, GIB, LLAMA_70B, Ask, agrees, card, example, workload
 
 SPEED = {"memory_bandwidth_bytes_per_s": 3000e9, "peak_flops_per_s": 1e15}
 
@@ -272,89 +232,6 @@ def test_tokenizer_plus_20_percent(ask: Ask) -> None:
     assert demand["input_tokens_per_s"] == 12_000
 
 
-def replicas(answer: dict[str, Any], name: str) -> tuple[float | None, int | None]:
-    return next((item["replicas_exact"], item["replicas"]) for item in answer["constraints"] if item["name"] == name)
-
-
-def test_capacity_by_throughput(ask: Ask) -> None:
-    given, exact, _, _ = example("capacity-throughput")
-    answer = ask(
-        "/capacity",
-        workload=workload(100, 1200, given["required_output_tps"] / 100),
-        measured={"output_tokens_per_s": given["instance_output_tps"]},
-    )
-    assert replicas(answer, "throughput") == (exact["instances"], exact["instances"])
-
-
-def test_capacity_by_concurrency(ask: Ask) -> None:
-    given, exact, _, _ = example("capacity-concurrency")
-    answer = ask(
-        "/capacity",
-        workload=workload(given["peak_rps"]),
-        measured={"e2e_s": given["mean_time_in_system_s"], "concurrency": given["concurrency_per_instance"]},
-    )
-    agrees(answer["concurrency"], exact["concurrency"])
-    assert replicas(answer, "concurrency") == (exact["instances_raw"], exact["instances"])
-
-
-def test_capacity_by_kv_cache(ask: Ask) -> None:
-    given, exact, _, _ = example("capacity-kv")
-    answer = ask("/capacity", workload=workload(200), measured={"e2e_s": 0.9, "kv_concurrency": given["safe_concurrency_per_instance"]})
-    assert answer["concurrency"] == given["concurrency"]
-    assert replicas(answer, "kv_cache") == (exact["instances"], exact["instances"])
-
-
-def test_capacity_with_redundancy(ask: Ask) -> None:
-    given, exact, _, _ = example("capacity-final")
-    answer = ask(
-        "/capacity",
-        workload=workload(200, 1200, 150),
-        measured={"output_tokens_per_s": 10_000, "e2e_s": 0.9, "concurrency": 75, "kv_concurrency": 60},
-        redundancy_ratio=given["redundancy"],
-    )
-    assert [replicas(answer, name)[1] for name in ("throughput", "concurrency", "kv_cache")] == [
-        given["throughput"],
-        given["concurrency"],
-        given["kv"],
-    ]
-    agrees(answer["replicas"], exact["instances"])
-
-
-def test_cost_per_million(ask: Ask) -> None:
-    given, exact, stated, tolerance = example("cost-per-million")
-    answer = ask("/cost", replica_usd_per_hour=given["usd_per_hour"], output_tokens_per_s=given["output_tokens_per_s"])
-    agrees(answer["output_tokens_per_hour"], exact["tokens_per_hour"])
-    agrees(answer["usd_per_million_output_tokens"], exact["usd_per_million_output"], stated["usd_per_million_output"], tolerance, digits=6)
-
-
-def test_case_knowledge_base(ask: Ask) -> None:
-    given, exact, _, _ = example("case-knowledge-base-qa")
-    answer = ask(
-        "/capacity",
-        model=LLAMA_70B,
-        gpu="h100-sxm-80gb",
-        deployment={"tp": given["gpus"], "weights": given["weights"], "kv_cache": given["kv"]},
-        workload=workload(
-            given["peak_rps"], {"mean": given["input_tokens_mean"], "p95": given["input_tokens_p95"]}, given["output_tokens_mean"]
-        ),
-        slo={"ttft_p95_s": given["ttft_p95_s"], "tpot_p95_s": given["tpot_p95_s"]},
-    )
-    agrees(answer["demand"]["input_tokens_per_s"], exact["input_tps"])
-    agrees(answer["demand"]["output_tokens_per_s"], exact["output_tps"])
-    codes = {note["code"] for note in answer["warnings"]}
-    assert {"prefill_heavy", "prefix_cache_opportunity", "decode_not_negligible", "long_input_tail"} <= codes
-    assert all(item["replicas"] for item in answer["constraints"] if item["name"] in ("throughput", "prefill", "kv_cache", "slo"))
-
-
-def test_load_mix(ask: Ask) -> None:
-    given, exact, _, _ = example("load-mix")
-    classes = [{"share_ratio": c["share"], "input_tokens": c["input_tokens"], "output_tokens": c["output_tokens"]} for c in given["mix"]]
-    demand = ask("/capacity", workload={"peak_rps": 10, "classes": classes})["demand"]
-    agrees(demand["mean_input_tokens"], exact["input_tokens_mean"])
-    agrees(demand["mean_output_tokens"], exact["output_tokens_mean"])
-    assert demand["p95_input_tokens"] == 8000
-
-
 def test_concurrency_ramp(ask: Ask) -> None:
     _, exact, _, _ = example("concurrency-ramp")
     answer = ask(
@@ -368,5 +245,6 @@ def test_concurrency_ramp(ask: Ask) -> None:
 
 
 def test_every_example_is_asked() -> None:
-    asked = set(re.findall(r'example\("([^"]+)"\)', Path(__file__).read_text()))
+    texts = [file.read_text() for file in Path(__file__).parent.glob("test_worked_*.py")]
+    asked = {name for text in texts for name in re.findall(r'example\("([^"]+)"\)', text)}
     assert asked == set(EXAMPLES)
