@@ -12,7 +12,7 @@ from app.domain.concurrency import ConcurrencyAnswer, answer_concurrency, at_len
 from app.domain.cost import CostAnswer, Throughput, answer_cost
 from app.domain.demand import demand_of
 from app.domain.deployment import Deployment, check_layout
-from app.domain.errors import MissingFigure
+from app.domain.errors import InvalidInput, MissingFigure
 from app.domain.hardware import Gpu
 from app.domain.kv_answer import KvAnswer, answer_kv
 from app.domain.llm import Llm
@@ -67,6 +67,7 @@ def concurrency(catalog: Catalog, request: ConcurrencyRequest) -> ConcurrencyAns
         mean, p95 = request.tokens_per_sequence.mean, request.tokens_per_sequence.p95
     else:
         assert request.workload is not None  # noqa: S101 - the request type asks for one of the two
+        notes += defaults_used(request.workload, "token_growth_ratio")
         demand = demand_of(request.workload)
         mean, p95 = demand.mean_input_tokens + demand.mean_output_tokens, request.workload.total_tokens("p95")
         both = "" if p95 is None else "; P95 is that of the classes" if request.workload.classes else "; P95 is the sum of both P95s"
@@ -86,10 +87,16 @@ def concurrency(catalog: Catalog, request: ConcurrencyRequest) -> ConcurrencyAns
 def capacity(catalog: Catalog, request: CapacityRequest) -> CapacityAnswer:
     """How many replicas a workload needs; raises PlannerError."""
     deployment, workload = request.deployment, request.workload
+    if workload.prefix_hit_ratio and not deployment.prefix_caching:
+        raise InvalidInput(
+            f"prefix_hit_ratio is {plain(workload.prefix_hit_ratio)}, but prefix_caching is false: nothing is found in no cache",
+            field="/workload/prefix_hit_ratio", value=workload.prefix_hit_ratio, expected="0, or prefix_caching true",
+        )  # fmt: skip
     llm = None if request.model is None else resolve_model(catalog, request.model)
     gpu = None if request.gpu is None else resolve_gpu(catalog, request.gpu)
     notes = deployment_defaults(llm, gpu, deployment)
-    notes += defaults_used(request, "redundancy_ratio", "safety_ratio")
+    notes += defaults_used(request, "redundancy_ratio", "safety_ratio", "spare_replicas")
+    notes += defaults_used(workload, "burst_ratio", "prefix_hit_ratio", "token_growth_ratio")
     demand = demand_of(workload)
     found: Fit | None = None
     holds = None
@@ -137,6 +144,7 @@ def cost(catalog: Catalog, request: CostRequest) -> CostAnswer:
     hourly, price_step = replica_price(catalog, request, notes)
     throughput, mean_input, mean_output = request.throughput, None, None
     if request.workload is not None:
+        notes += defaults_used(request.workload, "token_growth_ratio")
         demand = demand_of(request.workload)
         mean_input, mean_output = demand.mean_input_tokens, demand.mean_output_tokens
         if throughput == Throughput():

@@ -1,0 +1,62 @@
+"""Every default that an answer rests on is named in it, and none that the caller gave."""
+
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+
+REPLICA: dict[str, Any] = {"model": "llama-3.1-70b", "gpu": "h100-sxm-80gb"}
+DEPLOYMENT = {"tp": 4, "pp": 1, "dp": 1, "ep": 1, "engine": "generic", "weights": "fp8", "kv_cache": "bf16", "max_model_len_tokens": 8192}
+MEMORY = {"memory_fraction_ratio": 0.9, "reserve_bytes_per_gpu": 10**9}
+TRAFFIC = {"peak_rps": 10, "input_tokens": 1000, "output_tokens": 100}
+FACTORS = {"burst_ratio": 1, "prefix_hit_ratio": 0, "token_growth_ratio": 1}
+LAYOUT = {"tp", "pp", "dp", "ep", "engine", "weights", "max_model_len_tokens", "reserve"}
+CASES: dict[str, tuple[dict[str, Any], set[str], dict[str, Any]]] = {
+    "/memory": (REPLICA, LAYOUT, {"deployment": DEPLOYMENT | MEMORY}),
+    "/kv": (
+        {"model": "llama-3.1-70b"},
+        {"tp", "context_tokens", "num_sequences", "block_size_tokens"},
+        {"tp": 1, "num_sequences": 1, "block_size_tokens": 16, "kv_cache": "bf16", "context_tokens": 8},
+    ),
+    "/concurrency": (
+        REPLICA | {"workload": TRAFFIC},
+        LAYOUT | {"safety_ratio", "token_growth_ratio"},
+        {"deployment": DEPLOYMENT | MEMORY, "safety_ratio": 0.7, "workload": TRAFFIC | FACTORS},
+    ),
+    "/capacity": (
+        REPLICA | {"deployment": {"tp": 4}, "workload": TRAFFIC},
+        LAYOUT - {"tp"} | {"safety_ratio", "redundancy_ratio", "spare_replicas", "gpus_per_node", *FACTORS},
+        {
+            "deployment": DEPLOYMENT | MEMORY, "workload": TRAFFIC | FACTORS, "safety_ratio": 0.7, "redundancy_ratio": 1.25,
+            "spare_replicas": 0, "gpus_per_node": 8, "usd_per_gpu_hour": 2,
+        },
+    ),
+    "/cost": (
+        {"replica_usd_per_hour": 20, "workload": TRAFFIC},
+        {"replicas", "success_ratio", "requests_per_task", "attempts_per_task", "token_growth_ratio"},
+        {"replicas": 1, "success_ratio": 1, "requests_per_task": 1, "attempts_per_task": 1, "workload": TRAFFIC | FACTORS},
+    ),
+}  # fmt: skip
+
+
+def defaults(client: TestClient, path: str, body: dict[str, Any]) -> set[str]:
+    answer = client.post(path, json=body)
+    assert answer.status_code == 200, answer.text
+    return {code.removeprefix("default_") for note in answer.json()["assumptions"] if (code := note["code"]).startswith("default_")}
+
+
+@pytest.mark.parametrize("path", CASES)
+def test_a_default_that_is_used_is_named_and_what_was_given_is_not(client: TestClient, path: str) -> None:
+    short, named, spelled_out = CASES[path]
+    assert defaults(client, path, short) == named
+    assert defaults(client, path, short | spelled_out) == set()
+
+
+def test_nothing_is_found_in_a_prefix_cache_that_is_off(client: TestClient) -> None:
+    workload = TRAFFIC | {"prefix_hit_ratio": 0.5}
+    body = REPLICA | {"deployment": {"tp": 4, "prefix_caching": False}, "workload": workload}
+    answer = client.post("/capacity", json=body)
+    assert (answer.status_code, answer.json()["code"]) == (422, "invalid_input")
+    (found,) = answer.json()["errors"]
+    assert (found["pointer"], found["value"]) == ("/workload/prefix_hit_ratio", 0.5)
+    assert client.post("/capacity", json=body | {"workload": TRAFFIC}).status_code == 200
