@@ -8,18 +8,13 @@ import pytest
 import yaml
 
 from app.catalog import loader
-from app.catalog.loader import BundledCatalog, CatalogFileError, load_bundled, parse_entry
-from app.domain.catalog import Catalog
-from app.domain.errors import MissingFigure, UnknownName
+from app.catalog.loader import CatalogFileError, load_bundled, parse_entry
+from app.domain.errors import MissingFigure
 from app.domain.hardware import Gpu
 from app.domain.llm import Llm
 
 PACKAGE = Path(loader.__file__).parent
 BUNDLED = load_bundled()
-
-
-def snapshot(bundled: BundledCatalog) -> Catalog:
-    return Catalog(gpus=bundled.gpus, models=bundled.models, prices=bundled.prices, version="test")
 
 
 def test_counts() -> None:
@@ -63,27 +58,6 @@ def test_gpus_are_told_apart_by_name_in_any_case() -> None:
     names = {gpu.name.casefold() for gpu in BUNDLED.gpus.values()}
     assert len(names) == len(BUNDLED.gpus)
     assert not names & set(BUNDLED.gpus)
-
-
-@pytest.mark.parametrize(
-    "name", ["llama-3.1-70b", "meta-llama/Llama-3.1-70B-Instruct", "META-LLAMA/llama-3.1-70b-instruct", " Llama-3.1-70B "]
-)
-def test_a_model_is_found_by_slug_and_hub_id(name: str) -> None:
-    assert snapshot(BUNDLED).model(name).slug == "llama-3.1-70b"
-
-
-def test_every_model_is_found_by_its_hub_id() -> None:
-    catalog = snapshot(BUNDLED)
-    assert all(catalog.model((model.hf_id or "").upper()) is model for model in BUNDLED.models.values())
-
-
-def test_a_close_miss_names_the_nearest() -> None:
-    with pytest.raises(UnknownName) as missed:
-        snapshot(BUNDLED).model("meta-llama/Llama-3.1-70B-Instrct")
-    assert "llama-3.1-70b" in missed.value.nearest
-    with pytest.raises(UnknownName) as missed_gpu:
-        snapshot(BUNDLED).gpu("h100")
-    assert "h100-sxm-80gb" in missed_gpu.value.nearest
 
 
 @pytest.mark.parametrize("slug", sorted(BUNDLED.models))
