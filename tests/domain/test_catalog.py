@@ -17,7 +17,9 @@ def test_every_accelerator_is_found_by_slug_and_full_name() -> None:
         assert CATALOG.gpu(slug.upper()) is CATALOG.gpu(gpu.name) is gpu
 
 
-@pytest.mark.parametrize(("missed", "meant"), [("h100", "h100-sxm-80gb"), ("h100-sxm", "h100-sxm-80gb"), ("h200-sxm-140gb", "h200-sxm-141gb")])
+@pytest.mark.parametrize(
+    ("missed", "meant"), [("h100", "h100-sxm-80gb"), ("h100-sxm", "h100-sxm-80gb"), ("h200-sxm-140gb", "h200-sxm-141gb")]
+)
 def test_a_close_miss_names_the_nearest_and_the_field(missed: str, meant: str) -> None:
     with pytest.raises(UnknownName, match="nearest: ") as refused:
         CATALOG.gpu(missed, field="/place")
