@@ -1,8 +1,8 @@
 """The configuration that every value of the domain shares, and what holds for values that callers send."""
 
 import typing
-from collections.abc import Iterator
-from typing import Any, ClassVar
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, model_validator
 
@@ -11,6 +11,13 @@ class Value(BaseModel):
     """An immutable value: unknown fields, NaN and infinities are refused; attribute docstrings become field descriptions."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """A copy with some fields changed; cached properties are computed again, since pydantic would copy those of the original."""
+        copied = super().model_copy(update=update, deep=deep)
+        for name in copied.__dict__.keys() - type(self).model_fields.keys():
+            del copied.__dict__[name]
+        return copied
 
 
 class Given(Value):
