@@ -18,7 +18,7 @@ from sqlalchemy import Engine
 from sqlalchemy.exc import ArgumentError, OperationalError, ProgrammingError
 from sqlalchemy.orm import Session
 
-from app import log_setup
+from app import __version__, log_setup
 from app.api.openapi import document
 from app.db import api_keys as stored_keys
 from app.db import schema
@@ -59,6 +59,8 @@ def serve(
     settings = read_settings(host=host, port=port, data_dir=data_dir)
     log_setup.configure(as_json=settings.log_json)
     sockets = bound_sockets(settings.host, settings.port)
+    database = "DATABASE_URL" if settings.database_url else f"embedded in {settings.data_dir}"
+    structlog.get_logger().info("starting", version=__version__, database=database)
     with ending_on_signals(), opened_database(settings, migrate=migrate) as engine:
         make_session = session_factory(engine)
         with make_session.begin() as session:
@@ -80,7 +82,7 @@ def serve(
             "serving",
             address=f"http://{settings.host}:{sockets[0].getsockname()[1]}",
             docs="/docs",
-            database="DATABASE_URL" if settings.database_url else f"embedded in {settings.data_dir}",
+            database=database,
             api_keys="required" if settings.api_key_required else "not required",
         )
         server.run(sockets=list(sockets))

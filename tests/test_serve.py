@@ -1,6 +1,7 @@
 """`inferplan serve` as people and orchestrators meet it: a process that starts, answers, stops and is killed."""
 
 import contextlib
+import json
 import os
 import pwd
 import shutil
@@ -57,6 +58,8 @@ def test_it_answers_and_stops_in_order(data_dir: Path, number: signal.Signals) -
         assert alive(postmaster)
         assert server.end(number) == 0, server.log.read_text()
         assert not alive(postmaster)
+        told = [json.loads(line)["event"] for line in server.log.read_text().splitlines()]
+        assert told.index("starting") < told.index("serving")
     assert not (data_dir / "data/postmaster.pid").exists()
 
 

@@ -112,7 +112,7 @@ def answer_cost(
     monthly = tidy(hourly * HOURS_PER_MONTH)
     steps.append(_step("usd_per_month", "usd_per_hour x 730", f"{plain(hourly)} x {HOURS_PER_MONTH}", monthly))
     return CostAnswer(
-        summary=_summary(hourly, monthly, per_output, blended, per_request),
+        summary=_summary(replicas, hourly, monthly, per_output, blended, per_request),
         working=steps,
         assumptions=assumptions,
         warnings=[*_warnings(inputs, outputs), *([contradiction] if contradiction else [])],
@@ -208,8 +208,11 @@ def _step(name: str, formula: str, substituted: str, value: float) -> Step:
     return step(name, formula, substituted, value, "USD", SOURCE)
 
 
-def _summary(hourly: float, monthly: float, per_output: float | None, blended: float | None, per_request: float | None) -> str:
-    parts = [f"${hourly:,.2f} per hour (${monthly:,.0f} per month)"]
+def _summary(
+    replicas: int, hourly: float, monthly: float, per_output: float | None, blended: float | None, per_request: float | None
+) -> str:
+    fleet = "One replica costs" if replicas == 1 else f"{replicas} replicas cost"
+    parts = [f"{fleet} ${hourly:,.2f} per hour (${monthly:,.0f} per month)"]
     if per_output is not None:
         parts.append(f"${per_output:.3g} per million output tokens")
     if blended is not None:

@@ -45,6 +45,8 @@ def test_without_a_throughput_only_the_fleet_has_a_price() -> None:
 def test_more_replicas_cost_the_same_per_unit() -> None:
     one, five = (cost(Throughput(output_tokens_per_s=8000), replicas=replicas, output=400) for replicas in (1, 5))
     assert five.usd_per_hour == 5 * one.usd_per_hour
+    assert one.summary.startswith("One replica costs $20.00 per hour")
+    assert five.summary.startswith("5 replicas cost $100.00 per hour")
     assert five.usd_per_request == pytest.approx(one.usd_per_request)
 
 
