@@ -7,6 +7,7 @@ from app.domain.llm import ExtraWeights, FeedForward, LayerGroup, Mixer
 from app.importers.config_fields import ConfigFields
 
 MAX_LAYERS = 10_000
+MAX_MTP_MODULES = 100
 
 
 class MtpLayers(NamedTuple):
@@ -70,6 +71,19 @@ def grouped(layers: Sequence[LayerGroup]) -> tuple[LayerGroup, ...]:
     for one in layers:
         counts[one] = counts.get(one, 0) + 1
     return tuple(one.model_copy(update={"num_layers": count}) for one, count in counts.items())
+
+
+def read_mtp(
+    fields: ConfigFields,
+    *block: LayerGroup,
+    name: str = "num_nextn_predict_layers",
+    num_tables: int = 0,
+    num_extra_params: int = 0,
+    default: int = 0,
+) -> MtpLayers | None:
+    """As many prediction modules of these layers as the field `name` says; None for 0, or when a module has no layers."""
+    modules = fields.count(name, default=default, minimum=0, maximum=MAX_MTP_MODULES)
+    return MtpLayers(modules, block, num_tables, num_extra_params) if modules and block else None
 
 
 def num_layers(fields: ConfigFields) -> int:

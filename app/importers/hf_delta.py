@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from app.domain.attention import LatentAttention
 from app.domain.llm import FeedForward
 from app.domain.recurrent import GatedDeltaNet, KimiDeltaAttention
-from app.importers.architecture import Architecture, FamilyReader, MtpLayers, layer, num_layers
+from app.importers.architecture import Architecture, FamilyReader, MtpLayers, layer, num_layers, read_mtp
 from app.importers.config_fields import ConfigFields
 from app.importers.hf_attention import (
     FULL,
@@ -21,8 +21,8 @@ from app.importers.hf_attention import (
     read_latent_attention,
     read_layer_types,
 )
-from app.importers.hf_feed_forward import EXPERTS, dense_layers, gated, read_moe
-from app.importers.hf_latent import has_indexer, hyper_connections, moe_of_experts
+from app.importers.hf_feed_forward import EXPERTS, dense_layers, gated, moe_of_experts, read_moe
+from app.importers.hf_latent import has_indexer, hyper_connections
 from app.importers.hf_moe import sparse_step_parts
 
 
@@ -48,8 +48,7 @@ def _gated_delta(fields: ConfigFields) -> Architecture:
     kinds = read_layer_types(fields, length, default=default, allowed=(FULL, LINEAR))
     parts = _delta_parts(fields, length)
     layers = [layer(full if kind == FULL else linear, part, norms=2 * hidden) for kind, part in zip(kinds, parts, strict=True)]
-    modules = fields.count("mtp_num_hidden_layers", default=0, minimum=0, maximum=100)
-    mtp = MtpLayers(modules, [layer(full, parts[-1], norms=2 * hidden)]) if modules else None
+    mtp = read_mtp(fields, layer(full, parts[-1], norms=2 * hidden), name="mtp_num_hidden_layers")
     return Architecture(hidden, fields.count("vocab_size"), layers, False, hidden, mtp=mtp)
 
 
@@ -152,9 +151,7 @@ def _glm5_next(fields: ConfigFields) -> Architecture:
     extra = hyper_connections(fields.count("hidden_size"), fields.count("hc_mult", maximum=64))
     moe = moe_of_experts(fields, router_bias=True)
     architecture = _hybrid(fields, delta, latent, is_delta, moe, default_first=3, extra=extra)
-    modules = fields.count("num_nextn_predict_layers", default=0, minimum=0, maximum=100)
-    block = layer(latent, moe, norms=2 * architecture.hidden_size, extra=extra)
-    return architecture._replace(mtp=MtpLayers(modules, [block]) if modules else None)
+    return architecture._replace(mtp=read_mtp(fields, layer(latent, moe, norms=2 * architecture.hidden_size, extra=extra)))
 
 
 FAMILIES: Mapping[str, FamilyReader] = {

@@ -44,6 +44,13 @@ def read_moe(
     )
 
 
+def moe_of_experts(fields: ConfigFields, *width_names: str, router_bias: bool) -> MoeFeedForward:
+    """Routed experts of the width that the file names (`moe_intermediate_size`), and shared experts of the same width."""
+    width = fields.count(*(width_names or ("moe_intermediate_size",)))
+    num_shared = fields.count(*SHARED_EXPERTS, default=0, minimum=0)
+    return read_moe(fields, width=width, shared_width=width * num_shared, router_bias=router_bias)
+
+
 def dense_layers(fields: ConfigFields, length: int, *, default_first: int = 0) -> list[bool]:
     """Which layers are dense: `mlp_layer_types`, `moe_layer_freq` or `first_k_dense_replace`, whichever the file has."""
     types = fields.texts("mlp_layer_types", allowed=("dense", "sparse"), length=length)

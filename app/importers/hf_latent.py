@@ -7,20 +7,13 @@ deepseek_v32, deepseek_v4, glm_moe_dsa, glm4_moe_lite, mistral4).
 from collections.abc import Mapping, Sequence
 
 from app.domain.attention import CompressedAttention, Indexer, LatentAttention
-from app.domain.llm import ExtraWeights, MoeFeedForward
-from app.importers.architecture import Architecture, FamilyReader, MtpLayers, layer, num_layers
+from app.domain.llm import ExtraWeights
+from app.importers.architecture import Architecture, FamilyReader, layer, num_layers, read_mtp
 from app.importers.config_fields import ConfigFields
 from app.importers.hf_attention import read_indexer, read_latent_attention
-from app.importers.hf_feed_forward import SHARED_EXPERTS, dense_layers, gated, read_moe
+from app.importers.hf_feed_forward import dense_layers, gated, moe_of_experts
 
 _INDEXED = ("indexed_attention", "deepseek_sparse_attention")
-
-
-def moe_of_experts(fields: ConfigFields, *, router_bias: bool) -> MoeFeedForward:
-    """Routed experts of `moe_intermediate_size` and shared experts of the same width."""
-    width = fields.count("moe_intermediate_size")
-    shared = width * fields.count(*SHARED_EXPERTS, default=0, minimum=0)
-    return read_moe(fields, width=width, shared_width=shared, router_bias=router_bias)
 
 
 def _stack(
@@ -40,9 +33,7 @@ def _stack(
     narrow = gated(fields) if any(dense) else moe
     fields.skip("intermediate_size")
     layers = [layer(mixer, narrow if is_dense else moe, norms=2 * hidden) for mixer, is_dense in zip(mixers, dense, strict=True)]
-    modules = fields.count("num_nextn_predict_layers", default=0, minimum=0, maximum=100)
-    block = layer(mtp_mixer or mixers[-1], moe, norms=2 * hidden)
-    mtp = MtpLayers(modules, [block], num_tables) if modules else None
+    mtp = read_mtp(fields, layer(mtp_mixer or mixers[-1], moe, norms=2 * hidden), num_tables=num_tables)
     return Architecture(hidden, fields.count("vocab_size"), layers, False, hidden, mtp=mtp)
 
 
@@ -134,7 +125,6 @@ def _deepseek_v4(fields: ConfigFields) -> Architecture:
     fields.require("num_key_value_heads", 1)
     fields.require("topk_method", "noaux_tc")
     fields.skip("qk_rope_head_dim")
-    modules = fields.count("num_nextn_predict_layers", default=0, minimum=0, maximum=100)
     streams = fields.count("hc_mult", maximum=64)
     plain = CompressedAttention(
         num_heads=fields.count("num_attention_heads"),
@@ -154,15 +144,15 @@ def _deepseek_v4(fields: ConfigFields) -> Architecture:
     vocabulary = fields.count("vocab_size")
     hashed = moe.model_copy(update={"router_bias": False, "num_hash_table_entries": vocabulary * moe.num_experts_per_token})
     extra = hyper_connections(hidden, streams)
+    head = streams * streams * hidden + streams + 1
+    mtp = read_mtp(fields, layer(plain, moe, norms=2 * hidden, extra=extra), num_extra_params=head)
     layers = []
-    for index, ratio in enumerate(_compress_ratios(fields, length, modules)):
+    for index, ratio in enumerate(_compress_ratios(fields, length, mtp.num_layers if mtp else 0)):
         mixer = plain.model_copy(
             update={"compress_ratio": ratio, "indexer": indexer if ratio == _RATIOS["compressed_sparse_attention"] else None}
         )
         is_hashed = kinds[index] == "hash_moe" if kinds else index < num_hash
         layers.append(layer(mixer, hashed if is_hashed else moe, norms=2 * hidden, extra=extra))
-    head = streams * streams * hidden + streams + 1
-    block = layer(plain, moe, norms=2 * hidden, extra=extra)
     return Architecture(
         hidden,
         vocabulary,
@@ -170,7 +160,7 @@ def _deepseek_v4(fields: ConfigFields) -> Architecture:
         False,
         hidden,
         extra_weights=(ExtraWeights(what="hyper-connection head", num_params=head),),
-        mtp=MtpLayers(modules, [block], num_extra_params=head) if modules else None,
+        mtp=mtp,
     )
 
 

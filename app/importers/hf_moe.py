@@ -6,7 +6,7 @@ Layer definitions: https://github.com/huggingface/transformers/tree/main/src/tra
 from collections.abc import Mapping, Sequence
 
 from app.domain.llm import FeedForward, Mixer
-from app.importers.architecture import Architecture, FamilyReader, MtpLayers, layer, num_layers
+from app.importers.architecture import Architecture, FamilyReader, MtpLayers, layer, num_layers, read_mtp
 from app.importers.config_fields import ConfigFields
 from app.importers.hf_attention import (
     FULL,
@@ -17,7 +17,7 @@ from app.importers.hf_attention import (
     read_window,
 )
 from app.importers.hf_dense import qwen_layer_types
-from app.importers.hf_feed_forward import SHARED_EXPERTS, dense_layers, gated, read_moe
+from app.importers.hf_feed_forward import dense_layers, gated, moe_of_experts, read_moe
 
 
 def stack_of(
@@ -30,10 +30,9 @@ def stack_of(
 
 
 def mtp_of(fields: ConfigFields, mixer: Mixer, part: FeedForward, *, name: str, num_tables: int = 0, default: int = 0) -> MtpLayers | None:
-    """As many prediction modules of one layer as the field `name` says; None for 0."""
-    modules = fields.count(name, default=default, minimum=0, maximum=100)
+    """Prediction modules of one layer with two norms."""
     block = layer(mixer, part, norms=2 * fields.count("hidden_size"))
-    return MtpLayers(modules, [block], num_tables) if modules else None
+    return read_mtp(fields, block, name=name, num_tables=num_tables, default=default)
 
 
 def choose(dense: Sequence[bool], narrow: FeedForward | None, moe: FeedForward) -> list[FeedForward]:
@@ -88,17 +87,11 @@ def _qwen3_moe(fields: ConfigFields) -> Architecture:
     return stack_of(fields, mixers, sparse_step_parts(fields, moe))
 
 
-def shared_width_of(fields: ConfigFields, width: int, *, default: int = 0) -> int:
-    """Inner width of all shared experts together, each as wide as a routed one."""
-    return width * fields.count(*SHARED_EXPERTS, default=default, minimum=0)
-
-
 def _glm4_moe(fields: ConfigFields) -> Architecture:
     heads = read_heads(fields, fields.count("hidden_size"))
     norm = fields.flag("use_qk_norm", default=False)
     mixer = attention(heads, qkv_bias=fields.flag("attention_bias", default=False), qk_norm="per_head" if norm else "none")
-    width = fields.count("moe_intermediate_size")
-    moe = read_moe(fields, width=width, shared_width=shared_width_of(fields, width), router_bias=True)
+    moe = moe_of_experts(fields, router_bias=True)
     dense = dense_layers(fields, num_layers(fields), default_first=1)
     mtp = mtp_of(fields, mixer, moe, name="num_nextn_predict_layers", num_tables=2)
     return stack_of(fields, [mixer] * num_layers(fields), choose(dense, gated(fields), moe), mtp=mtp)
@@ -110,8 +103,7 @@ def _solar_open(fields: ConfigFields) -> Architecture:
     fields.require("use_qk_norm", False)
     fields.require("first_k_dense_replace", 0)
     fields.skip("intermediate_size")
-    width = fields.count("moe_intermediate_size")
-    moe = read_moe(fields, width=width, shared_width=shared_width_of(fields, width))
+    moe = moe_of_experts(fields, router_bias=False)
     return stack_of(fields, [attention(heads)] * num_layers(fields), [moe] * num_layers(fields))
 
 
@@ -122,9 +114,8 @@ def _hy_v3(fields: ConfigFields) -> Architecture:
     fields.require("use_qk_norm", True)
     fields.require("qk_norm", True)
     mixer = attention(heads, qk_norm="per_head")
-    width = fields.count("moe_intermediate_size", "expert_hidden_dim")
     bias = fields.flag("moe_router_enable_expert_bias", default=True)
-    moe = read_moe(fields, width=width, shared_width=shared_width_of(fields, width), router_bias=bias)
+    moe = moe_of_experts(fields, "moe_intermediate_size", "expert_hidden_dim", router_bias=bias)
     dense = dense_layers(fields, num_layers(fields), default_first=1)
     mtp = mtp_of(fields, mixer, moe, name="num_nextn_predict_layers")
     return stack_of(fields, [mixer] * num_layers(fields), choose(dense, gated(fields), moe), mtp=mtp)
@@ -135,8 +126,7 @@ def _ernie4_5_moe(fields: ConfigFields) -> Architecture:
     fields.require("use_bias", False)
     fields.require("moe_use_aux_free", True)
     heads = read_heads(fields, fields.count("hidden_size"))
-    width = fields.count("moe_intermediate_size")
-    moe = read_moe(fields, width=width, shared_width=shared_width_of(fields, width), router_bias=True)
+    moe = moe_of_experts(fields, router_bias=True)
     first = fields.count("moe_layer_start_index", default=1, minimum=0)
     last = fields.count("moe_layer_end_index", default=-1, minimum=-1) % length
     period = fields.count("moe_layer_interval", default=1)

@@ -11,8 +11,8 @@ from app.domain.llm import DenseFeedForward
 from app.importers.architecture import Architecture, FamilyReader, num_layers
 from app.importers.config_fields import ConfigFields
 from app.importers.hf_attention import FULL, SLIDING, Heads, attention, every_nth_full, read_heads, read_layer_types, read_window
-from app.importers.hf_feed_forward import EXPERTS, SHARED_EXPERTS, dense_layers, gated, read_moe
-from app.importers.hf_moe import choose, mtp_of, shared_width_of, stack_of
+from app.importers.hf_feed_forward import EXPERTS, SHARED_EXPERTS, dense_layers, gated, moe_of_experts, read_moe
+from app.importers.hf_moe import choose, mtp_of, stack_of
 
 
 def _gpt_oss(fields: ConfigFields) -> Architecture:
@@ -62,8 +62,7 @@ def _exaone_moe(fields: ConfigFields) -> Architecture:
     kinds = read_layer_types(fields, length, default=default)
     heads = read_heads(fields, fields.count("hidden_size"))
     mixers = [attention(heads, window=window if kind == SLIDING else None, qk_norm="per_head") for kind in kinds]
-    width = fields.count("moe_intermediate_size")
-    moe = read_moe(fields, width=width, shared_width=shared_width_of(fields, width), router_bias=True)
+    moe = moe_of_experts(fields, router_bias=True)
     sparse = fields.flags("is_moe_layer", length=length)
     fields.require("first_last_k_dense_replace", fields.count("first_k_dense_replace", default=1, minimum=0))
     dense = dense_layers(fields, length, default_first=1)
@@ -99,8 +98,7 @@ def _mimo_v2_flash(fields: ConfigFields) -> Architecture:
             sliding, window=window, value_head_dim=swa_value_dim, sinks=fields.flag("add_swa_attention_sink_bias", default=True)
         ),
     }
-    width = fields.count("moe_intermediate_size")
-    moe = read_moe(fields, width=width, shared_width=shared_width_of(fields, width), router_bias=True)
+    moe = moe_of_experts(fields, router_bias=True)
     narrow = gated(fields)
     mixers = [by_kind[kind] for kind in read_layer_types(fields, length, default=default)]
     fields.require("topk_method", "noaux_tc")

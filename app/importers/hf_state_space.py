@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from app.domain.llm import DenseFeedForward, FeedForward, MoeFeedForward
 from app.domain.recurrent import LightningAttention, Mamba1, Mamba2
-from app.importers.architecture import Architecture, FamilyReader, MtpLayers, layer, num_layers
+from app.importers.architecture import Architecture, FamilyReader, layer, num_layers, read_mtp
 from app.importers.config_fields import ConfigFields
 from app.importers.hf_attention import FULL, LINEAR, attention, read_heads, read_layer_types
 from app.importers.hf_feed_forward import EXPERTS, gated, read_moe
@@ -109,8 +109,7 @@ def _nemotron_h(fields: ConfigFields) -> Architecture:
         blocks["moe"] = layer(None, _latent_moe(fields), norms=hidden)
     fields.skip("intermediate_size", "moe_intermediate_size", "moe_shared_expert_intermediate_size", "moe_latent_size", *EXPERTS)
     fields.skip("num_experts_per_tok", "n_shared_experts")
-    modules = fields.count("num_nextn_predict_layers", default=0, minimum=0, maximum=100)
-    mtp = MtpLayers(modules, [blocks[kind] for kind in mtp_kinds]) if modules and mtp_kinds else None
+    mtp = read_mtp(fields, *(blocks[kind] for kind in mtp_kinds))
     return Architecture(hidden, fields.count("vocab_size"), [blocks[kind] for kind in kinds], False, hidden, mtp=mtp)
 
 
