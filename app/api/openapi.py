@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from fastapi import FastAPI
-from fastapi.routing import APIRoute, iter_route_contexts
+from fastapi.routing import iter_route_contexts
 
 from app.api.auth import OPEN_PATHS
 from app.api.errors import MEDIA_TYPE, FieldProblem, Problem
@@ -134,14 +134,3 @@ def _problem_content() -> Document:
 
 
 _REQUEST_ID_HEADER: Document = {"description": "The id of the request in the service's logs.", "schema": {"type": "string"}}
-
-
-def routes_without_checks(app: FastAPI) -> list[str]:
-    """Paths that ask for a key but whose route class does not check scopes and bodies: there must be none."""
-    return [
-        str(context.path)
-        for context, _ in _operations(app)
-        if isinstance(context.original_route, APIRoute)
-        and not isinstance(context.original_route, PlannerRoute)
-        and context.path not in OPEN_PATHS
-    ]
