@@ -151,9 +151,14 @@ class SpeedBounds:
         """Arithmetic of one decode step for one sequence on the whole replica [s]."""
         return linear_flops(self.llm, self.positions_per_step) / (self.deployment.num_gpus * self.peak_flops_per_s)
 
-    def prefill_s(self, input_tokens: float, cached_tokens: float = 0) -> float:
-        """Least time for one prompt of which `cached_tokens` come from the cache: (2 P N + causal attention) / (GPUs x peak) [s]."""
-        flops = linear_flops(self.llm, input_tokens - cached_tokens) + causal_attention_flops(self.llm, input_tokens, cached_tokens)
+    def prefill_s(self, input_tokens: float, cached_tokens: float = 0, causal_flops: float | None = None) -> float:
+        """Least time for one prompt of which `cached_tokens` come from the cache: (2 P N + causal attention) / (GPUs x peak) [s].
+
+        `causal_flops` are those of the attention where they are computed already.
+        """
+        if causal_flops is None:
+            causal_flops = causal_attention_flops(self.llm, input_tokens, cached_tokens)
+        flops = linear_flops(self.llm, input_tokens - cached_tokens) + causal_flops
         return flops / (self.deployment.num_gpus * self.peak_flops_per_s)
 
     def read_ratio(self, num_sequences: float) -> float:

@@ -197,7 +197,7 @@ def _limits(llm: Llm, deployment: Deployment, sizing: Sizing) -> SpeedLimits:
     return SpeedLimits(
         prefill_flops=exact(linear_flops(llm, prompt - cached)),
         attention_full_flops=exact(attention_flops(llm, prompt)),
-        attention_causal_flops=exact(causal_attention_flops(llm, prompt, cached)),
+        attention_causal_flops=exact(sizing.mean_causal_flops if bounds else causal_attention_flops(llm, prompt, cached)),
         decode_flops_per_token=exact(linear_flops(llm, 1)),
         prefill_s=sizing.mean_prefill_s if bounds else None,
         decode_step_s=sizing.decode_step_s if bounds else None,

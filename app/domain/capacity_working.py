@@ -9,7 +9,6 @@ from app.domain.bounds import (
     AttentionTerm,
     SpeedBounds,
     attention_terms,
-    causal_attention_flops,
     linear_flops,
 )
 from app.domain.capacity import Constraint, Nodes
@@ -29,7 +28,7 @@ def bound_steps(llm: Llm, sizing: Sizing, bounds: SpeedBounds) -> list[Step]:
     deployment, found, positions = bounds.deployment, bounds.found, bounds.positions_per_step
     flops = f"{deployment.num_gpus} x {plain(bounds.peak_flops_per_s)}"
     computed = f"({plain(prompt)} - {plain(cached)})" if cached else plain(prompt)
-    linear, causal = linear_flops(llm, prompt - cached), causal_attention_flops(llm, prompt, cached)
+    linear, causal = linear_flops(llm, prompt - cached), sizing.mean_causal_flops
     terms = _attention(llm, prompt) + (f" - ({_attention(llm, cached)})" if cached else "")
     steps = [
         step(

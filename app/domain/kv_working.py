@@ -12,8 +12,22 @@ HEADS_SOURCE = "https://github.com/vllm-project/vllm/blob/main/vllm/config/model
 STATE_SOURCE = "single precision (vLLM's mamba_ssm_cache_dtype for most models), its convolution with 16 bits"
 
 
-def kv_cost_steps(llm: Llm, kv_format: KvFormat, cost: KvCost, *, tp: int = 1, pp: int = 1, per_gpu: bool = False) -> Iterator[Step]:
+MOST_LAYOUTS = 64
+"""Layouts of one model whose working is kept."""
+
+
+def kv_cost_steps(llm: Llm, kv_format: KvFormat, cost: KvCost, *, tp: int = 1, pp: int = 1, per_gpu: bool = False) -> tuple[Step, ...]:
     """One line for each part of `cost`: bytes per token of full, windowed and index keys [bytes/token], and the state [bytes]."""
+    kept, layout = llm.kv_steps_by_layout, (kv_format, tp, pp, per_gpu)
+    steps: tuple[Step, ...] | None = kept.get(layout)
+    if steps is None:
+        if len(kept) >= MOST_LAYOUTS:
+            kept.clear()
+        steps = kept[layout] = tuple(_cost_steps(llm, kv_format, cost, tp, pp, per_gpu=per_gpu))
+    return steps
+
+
+def _cost_steps(llm: Llm, kv_format: KvFormat, cost: KvCost, tp: int, pp: int, *, per_gpu: bool) -> Iterator[Step]:
     where = "_per_gpu" if per_gpu else ""
     if llm.layer_groups is None and llm.stated_kv_cache is not None:
         yield _stated_step(llm, kv_format, cost, per_gpu=per_gpu)

@@ -242,6 +242,11 @@ class Llm(Given):
         """Whether any layer keeps a recurrent state."""
         return any(cache.state or cache.convolution for _, cache in self.caches())
 
+    @cached_property
+    def kv_steps_by_layout(self) -> dict[tuple[str, int, int, bool], Any]:
+        """Lines of working that `kv_working.kv_cost_steps` has written: they are the same for every request of this layout."""
+        return {}
+
     def caches(self, tp: int = 1) -> Iterator[tuple[int, LayerCache]]:
         """(layers, cache of one of them on one rank) for every group with a mixer."""
         for group in self.layer_groups or ():

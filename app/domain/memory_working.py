@@ -69,7 +69,7 @@ def _capacity_steps(llm: Llm, deployment: Deployment, found: Fit, cost: KvCost) 
     whole = kv_cost(llm, kv_format)
     length, per_sequence, capacity = found.max_model_len_tokens or 1, found.longest_sequence_bytes, found.capacity_tokens()
     steps = [
-        next(kv_cost_steps(llm, kv_format, whole)),
+        kv_cost_steps(llm, kv_format, whole)[0],
         *kv_cost_steps(llm, kv_format, cost, tp=deployment.tp, pp=deployment.pp, per_gpu=True),
     ]
     if capacity is None:

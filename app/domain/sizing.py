@@ -6,7 +6,7 @@ from typing import Annotated, NamedTuple
 
 from pydantic import Field
 
-from app.domain.bounds import SpeedBounds
+from app.domain.bounds import SpeedBounds, causal_attention_flops
 from app.domain.concurrency import ConcurrencyAtLength
 from app.domain.demand import Demand
 from app.domain.provenance import Basis
@@ -99,8 +99,14 @@ class Sizing:
     @cached_property
     def mean_prefill_s(self) -> float:
         """Least prefill time of the mean prompt without what the prefix cache serves; needs the bounds [s]."""
+        prompt, bounds = self.demand.mean_input_tokens, self.bounds
+        return bounds.prefill_s(prompt, self.cached_tokens(prompt), self.mean_causal_flops) if bounds else 0.0
+
+    @cached_property
+    def mean_causal_flops(self) -> float:
+        """Attention over the mean prompt without what the prefix cache serves; needs the bounds [FLOP]."""
         prompt = self.demand.mean_input_tokens
-        return self.bounds.prefill_s(prompt, self.cached_tokens(prompt)) if self.bounds else 0.0
+        return causal_attention_flops(self.bounds.llm, prompt, self.cached_tokens(prompt)) if self.bounds else 0.0
 
     @cached_property
     def decode_step_s(self) -> float:

@@ -86,6 +86,8 @@ def plain(number: int | float) -> str:
     """A number as it is typed into a calculator: integers in full, other numbers to ten significant digits."""
     if isinstance(number, int):
         return str(number)
+    if -1e10 < number < 1e10:  # whole or not, ten digits say it
+        return f"{number:.10g}"
     return f"{number:.0f}" if number.is_integer() and abs(number) < 1e15 else f"{number:.10g}"
 
 

@@ -1,5 +1,7 @@
 """The defaults that decide an answer and that a request does not set, each as a note."""
 
+from functools import lru_cache
+
 from pydantic import BaseModel
 
 from app.domain.deployment import Deployment
@@ -13,8 +15,9 @@ from app.domain.provenance import Note
 from app.domain.units import plain
 
 
-def default_used(name: str, value: object) -> Note:
-    """The note that `name` was left out and `value` stands in for it."""
+@lru_cache(maxsize=512, typed=True)
+def default_used(name: str, value: str | float | None) -> Note:
+    """The note that `name` was left out and `value` stands in for it; kept, because defaults are the same in every request."""
     return Note(code=f"default_{name}", message=f"{name} was not given: {value} is used.")
 
 
