@@ -49,7 +49,15 @@ def capacity_warnings(
         )
     for item in constraints:
         if item.demand is not None and item.per_replica == 0:
-            warn(f"{item.name}_unattainable", f"The {item.name} constraint {item.note}; it takes no part in the replica count.")
+            warn(
+                f"{item.name}_unattainable",
+                f"The {item.name} constraint cannot be met and takes no part in the replica count: {item.note}.",
+            )
+    if utilization is None:
+        warn(
+            "not_sized",
+            "No constraint could be evaluated: the replica count says nothing about this traffic. Give model and gpu, or measured figures.",
+        )
     if utilization is not None and utilization > WARN_UTILIZATION_RATIO:
         warn("high_utilization", f"The fleet runs at {utilization:.0%} of its capacity: above 90 % queues grow quickly.")
     warnings += _traffic_notes(workload, sizing, deployment)
