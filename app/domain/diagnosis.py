@@ -6,7 +6,7 @@ from itertools import chain
 
 from app.domain.confidence import Weighing
 from app.domain.diagnosis_text import assumptions, summary, warnings
-from app.domain.evidence import Bench, Evidence, Verdict
+from app.domain.evidence import Evaluator, Evidence, Verdict
 from app.domain.finding import Contradicting, Diagnosis, Finding, SilentRule, State, Suggestion, UnevaluatedRule
 from app.domain.measurement import contradictions
 from app.domain.provenance import Note, Step, Versions
@@ -61,7 +61,7 @@ def diagnose(rules: Sequence[Rule], observation: Observation, *, overrides: Mapp
     weighed = sorted((_finding(outcome) for outcome in outcomes if outcome.verdict.held), key=lambda pair: _rank(pair[0]))
     findings = [finding for finding, _ in weighed]
     unknown = [outcome for outcome in outcomes if outcome.verdict.held is None]
-    health = _health(Bench(observation, overrides))
+    health = _health(Evaluator(observation, overrides))
     state = _state(findings, health)
     suggestions = _suggestions(findings, unknown, health.missing if state == "inconclusive" else ())
     verdicts = list(chain.from_iterable(outcome.verdicts() for outcome in outcomes))
@@ -115,8 +115,8 @@ def _invalid(rules: Sequence[Rule], faults: list[Note], versions: Versions) -> D
 
 
 def _evaluate(rules: Sequence[Rule], observation: Observation, overrides: Mapping[str, float]) -> Sequence[_Outcome]:
-    benches = {rule.id: Bench(observation, overrides, rule.id) for rule in rules}
-    own = {rule.id: benches[rule.id].evaluate(rule.when) for rule in rules}
+    evaluators = {rule.id: Evaluator(observation, overrides, rule.id) for rule in rules}
+    own = {rule.id: evaluators[rule.id].evaluate(rule.when) for rule in rules}
     parents = {rule.id: rule.parent for rule in rules}
 
     def under_parents(rule_id: str) -> Verdict:
@@ -126,7 +126,7 @@ def _evaluate(rules: Sequence[Rule], observation: Observation, overrides: Mappin
     outcomes = []
     for rule in rules:
         verdict = under_parents(rule.id)
-        outcomes.append(_weighed(rule, verdict, benches[rule.id]) if verdict.held else _Outcome(rule, verdict, rule))
+        outcomes.append(_weighed(rule, verdict, evaluators[rule.id]) if verdict.held else _Outcome(rule, verdict, rule))
     return outcomes
 
 
@@ -141,19 +141,19 @@ def _both(parent: Verdict, child: Verdict) -> Verdict:
     return Verdict(None, child.evidence, tuple(dict.fromkeys((*parent.missing, *child.missing))), child.working)
 
 
-def _weighed(rule: Rule, verdict: Verdict, bench: Bench) -> _Outcome:
+def _weighed(rule: Rule, verdict: Verdict, evaluator: Evaluator) -> _Outcome:
     advice: Advice = rule
     narrowed: Verdict | None = None
     unexamined = []
     for candidate in rule.narrows:
-        found = bench.evaluate(candidate.when)
+        found = evaluator.evaluate(candidate.when)
         if found.held:
             advice, narrowed = candidate, found
             break
         if found.held is None:
             unexamined.append(found)
     against = (*rule.contradicted_by, *(advice.contradicted_by if advice is not rule else ()))
-    objections = tuple((each.because, bench.evaluate(each.when)) for each in against)
+    objections = tuple((each.because, evaluator.evaluate(each.when)) for each in against)
     return _Outcome(rule, verdict, advice, narrowed, objections, tuple(unexamined))
 
 
@@ -195,16 +195,16 @@ def _rank(finding: Finding) -> tuple[float, int, str]:
     return (-finding.confidence_ratio, _SEVERITIES.index(finding.severity), finding.rule)
 
 
-def _health(bench: Bench) -> _Health:
+def _health(evaluator: Evaluator) -> _Health:
     """TTFT and TPOT at P95 or above and every field of the SLO as they ought to be, and the queue measured."""
-    metrics, slo = bench.observation.metrics, bench.observation.slo
+    metrics, slo = evaluator.observation.metrics, evaluator.observation.slo
     promised = [] if slo is None else [name for name in Slo.model_fields if getattr(slo, name) is not None]
     missing = [name for name in promised if metrics.get(name) is None]
     missing += [f"{family}_p95_s" for family in ("ttft", "tpot") if metrics.high_percentile(family) is None]
     if metrics.num_waiting_requests is None and metrics.high_percentile("queue_time") is None:
         missing.append("queue_time_p95_s")
     families: Sequence[LatencyFamily] = ("ttft", "tpot", "e2e") if any(name.startswith("e2e") for name in promised) else ("ttft", "tpot")
-    verdicts = [bench.compare(Comparison(name="health", metric=family, op="<=", objective=family)) for family in families]
+    verdicts = [evaluator.compare(Comparison(name="health", metric=family, op="<=", objective=family)) for family in families]
     return _Health(
         fine=all(verdict.held for verdict in verdicts),
         lines=tuple(line for verdict in verdicts for line in verdict.evidence),

@@ -67,7 +67,7 @@ class Verdict:
 
 
 @dataclass(frozen=True)
-class Bench:
+class Evaluator:
     """An observation with the thresholds that the request replaced, and the rule whose comparisons are evaluated."""
 
     observation: Observation

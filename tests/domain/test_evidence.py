@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.domain.evidence import Bench, Evidence
+from app.domain.evidence import Evaluator, Evidence
 from app.domain.metrics import Metrics
 from app.domain.rule import AllOf, AnyOf, Comparison, Condition
 from app.domain.symptoms import Observation
@@ -22,7 +22,7 @@ def compare(metric: str, op: Any, **reference: Any) -> Comparison:
 
 def line(comparison: Comparison, observation: Observation, overrides: Mapping[str, float] | None = None) -> Evidence:
     """The evidence of a comparison that can be made."""
-    (found,) = Bench(observation, overrides or {}, "rule").compare(comparison).evidence
+    (found,) = Evaluator(observation, overrides or {}, "rule").compare(comparison).evidence
     return found
 
 
@@ -40,8 +40,8 @@ def test_conjunction_and_disjunction_are_kleenes(left: bool | None, right: bool 
     parts = (LEAF[left], LEAF[right])
     conjunction = False if False in (left, right) else None if None in (left, right) else True
     disjunction = True if True in (left, right) else None if None in (left, right) else False
-    assert Bench(TABLE).evaluate(AllOf(all=parts)).held is conjunction
-    assert Bench(TABLE).evaluate(AnyOf(any=parts)).held is disjunction
+    assert Evaluator(TABLE).evaluate(AllOf(all=parts)).held is conjunction
+    assert Evaluator(TABLE).evaluate(AnyOf(any=parts)).held is disjunction
 
 
 conditions = st.recursive(
@@ -53,8 +53,8 @@ conditions = st.recursive(
 
 @given(conditions, st.floats(0, 1))
 def test_measuring_what_was_missing_never_changes_what_was_decided(condition: Condition, sm_active: float) -> None:
-    before = Bench(TABLE).evaluate(condition)
-    after = Bench(Observation(Metrics(kv_cache_usage_ratio=0.5, sm_active_ratio=sm_active))).evaluate(condition)
+    before = Evaluator(TABLE).evaluate(condition)
+    after = Evaluator(Observation(Metrics(kv_cache_usage_ratio=0.5, sm_active_ratio=sm_active))).evaluate(condition)
     assert after.held is not None
     assert before.held in (None, after.held)
     assert (before.held is None) <= bool(before.missing)
@@ -62,13 +62,13 @@ def test_measuring_what_was_missing_never_changes_what_was_decided(condition: Co
 
 def test_evidence_is_what_decides() -> None:
     true, false, unknown = LEAF[True], LEAF[False], LEAF[None]
-    failed = Bench(TABLE).evaluate(AllOf(all=(true, unknown, false)))
+    failed = Evaluator(TABLE).evaluate(AllOf(all=(true, unknown, false)))
     assert [each.held for each in failed.evidence] == [False]
     assert failed.missing == ()
-    open_question = Bench(TABLE).evaluate(AllOf(all=(true, unknown)))
+    open_question = Evaluator(TABLE).evaluate(AllOf(all=(true, unknown)))
     assert [each.held for each in open_question.evidence] == [True]
     assert open_question.missing == ("sm_active_ratio",)
-    held = Bench(TABLE).evaluate(AnyOf(any=(false, unknown, true)))
+    held = Evaluator(TABLE).evaluate(AnyOf(any=(false, unknown, true)))
     assert [each.held for each in held.evidence] == [True]
 
 
@@ -154,6 +154,6 @@ def test_override_takes_the_place_of_every_reference() -> None:
     ],
 )
 def test_reference_that_is_missing_is_named(observation: Observation, comparison: Comparison, missing: str) -> None:
-    verdict = Bench(observation).compare(comparison)
+    verdict = Evaluator(observation).compare(comparison)
     assert verdict.held is None
     assert verdict.missing == (missing,)
