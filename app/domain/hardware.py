@@ -133,7 +133,7 @@ class Gpu(Given):
 def _known(figure: Figure | None, slug: str, name: str) -> Figure:
     if figure is None:
         raise MissingFigure(
-            f"{name} of {slug} is not in the catalog and the calculation needs it",
+            f"{name} of {slug} is not known and the calculation needs it",
             field="/gpu",
             value=slug,
             expected=f"a GPU whose {name} is known, or an inline gpu that states it",

@@ -71,14 +71,14 @@ def resolve_kv_format(llm: Llm, choice: KvChoice) -> KvFormat:
     return "fp16" if llm.native.dtype == "float16" else "bf16"
 
 
-def kv_cost(llm: Llm, kv_format: KvFormat, *, tp: int = 1, pp: int = 1) -> KvCost:
+def kv_cost(llm: Llm, kv_format: KvFormat, *, tp: int = 1, pp: int = 1, field: str = "/kv_cache") -> KvCost:
     """Bytes per sequence on one accelerator of a tp x pp group.
 
     Per layer: kv_heads/tp x (key_dim + value_dim) x bytes (heads are replicated below one per rank; latent caches are on every rank);
     a pipeline stage holds ceil(layers / pp) of the layers, the worst stage counts. [bytes_per_element] from `precision.KV_CACHE`.
-    Raises MissingFigure when the model's layers are not known, or a stated figure is for another precision.
+    Raises MissingFigure when the model's layers are not known, or a stated figure is for another precision than that of `field`.
     """
-    return _stated_cost(llm, kv_format) if llm.layer_groups is None else kv_elements(llm, tp=tp, pp=pp).cost(kv_format)
+    return _stated_cost(llm, kv_format, field) if llm.layer_groups is None else kv_elements(llm, tp=tp, pp=pp).cost(kv_format)
 
 
 def kv_elements(llm: Llm, *, tp: int = 1, pp: int = 1) -> KvElements:
@@ -128,7 +128,7 @@ def unknown_layers(llm: Llm) -> MissingFigure:
     )
 
 
-def _stated_cost(llm: Llm, kv_format: KvFormat) -> KvCost:
+def _stated_cost(llm: Llm, kv_format: KvFormat, field: str) -> KvCost:
     stated = llm.stated_kv_cache
     if stated is None:
         raise unknown_layers(llm)
@@ -136,7 +136,7 @@ def _stated_cost(llm: Llm, kv_format: KvFormat) -> KvCost:
     if stated.precision != kv_format and (native is None or stated.precision == "fp4"):
         raise MissingFigure(
             f"the KV cache of {llm.slug} is only stated for {stated.precision}, not for {kv_format}",
-            field="/kv_cache", value=kv_format, expected=f"auto or {stated.precision}",
+            field=field, value=kv_format, expected=f"auto or {stated.precision}",
         )  # fmt: skip
     factor = 1.0 if stated.precision == kv_format or native is None else wanted.bytes_per_element / native.bytes_per_element
     return KvCost(stated.bytes_per_token * factor, (), 0.0, 0)

@@ -98,7 +98,10 @@ def fit(llm: Llm, gpu: Gpu, deployment: Deployment) -> Fit:
             f"the reserve of {reserve} bytes is more than the {memory} bytes of {gpu.slug}",
             field="/deployment/reserve_bytes_per_gpu", value=reserve, expected=f"at most {memory}",
         )  # fmt: skip
-    cost = kv_cost(llm, resolve_kv_format(llm, deployment.kv_cache), tp=deployment.tp, pp=deployment.pp) if kv_is_known(llm) else None
+    cost = None
+    if kv_is_known(llm):
+        kv_format = resolve_kv_format(llm, deployment.kv_cache)
+        cost = kv_cost(llm, kv_format, tp=deployment.tp, pp=deployment.pp, field="/deployment/kv_cache")
     length = deployment.max_model_len_tokens or llm.max_model_len_tokens
     room = budget - per_gpu - reserve
     longest = cost.sequence_bytes(length or 1) if cost is not None else 0

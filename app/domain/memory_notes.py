@@ -18,6 +18,8 @@ def memory_warnings(llm: Llm, deployment: Deployment, found: Fit) -> list[Note]:
             "generic_memory_terms",
             f"The memory terms of {deployment.engine} are not modelled yet: the reserve is the generic engine's single figure.",
         )
+    if deployment.dp > 1 and llm.layer_groups is None:
+        warn("experts_unknown", f"The layers of {llm.slug} are not known: all weights are counted on each data-parallel rank, experts too.")
     if found.cost is None:
         warn("kv_cache_unknown", f"The layers of {llm.slug} are not given: the KV cache could not be checked.")
     elif llm.layer_groups is None and llm.stated_kv_cache is not None:

@@ -28,8 +28,9 @@ def replica_price(catalog: Catalog, request: CostRequest, notes: list[Note]) -> 
         )
     assert request.gpus is not None  # noqa: S101 - the request type asks for it
     price, source = request.usd_per_gpu_hour, "request"
+    gpu = None if request.gpu is None else resolve_gpu(catalog, request.gpu)  # an unknown name is refused beside a price, too
     if price is None:
-        gpu = resolve_gpu(catalog, request.gpu or "")
+        assert gpu is not None  # noqa: S101 - the request type asks for one of the two
         found = _catalog_price(catalog, gpu.slug, notes)
         if found is None:
             raise MissingFigure(

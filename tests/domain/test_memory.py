@@ -166,3 +166,12 @@ def test_every_offered_layout_is_accepted(llm: Llm) -> None:
         except PlannerError:
             accepted = False
         assert accepted == (tp in offered)
+
+
+def test_a_stated_cache_is_refused_at_the_field_of_the_deployment_and_its_gaps_are_told() -> None:
+    llm = BUNDLED.models["deepseek-v4.1-flash"]
+    with pytest.raises(MissingFigure) as refused:
+        fit(llm, H100, Deployment(kv_cache="fp8"))
+    assert (refused.value.field, refused.value.value) == ("/deployment/kv_cache", "fp8")
+    answer = answer_memory(llm, H100, Deployment(tp=8, dp=2), assumptions=[], versions=VERSIONS)
+    assert {"stated_kv_cache", "experts_unknown"} <= {note.code for note in answer.warnings}

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from app.domain.errors import InvalidInput, MissingFigure
+from app.domain.errors import InvalidInput, MissingFigure, UnknownName
 from app.domain.provenance import Answer, Step
 from app.services.estimates import CALCULATIONS
 from tests.domain.shapes import CATALOG
@@ -219,3 +219,11 @@ def test_max_num_seqs_is_that_of_each_engine_rank_everywhere() -> None:
     assert held.max_concurrency == 20
     assert held.binding == "max_num_seqs"
     assert {item.name: item.per_replica for item in planned.constraints}["concurrency"] == 20
+
+
+def test_an_unknown_accelerator_is_refused_beside_a_price() -> None:
+    request_type, calculate = CALCULATIONS["cost"]
+    with pytest.raises(UnknownName) as refused:
+        calculate(CATALOG, request_type.model_validate({"gpus": 4, "usd_per_gpu_hour": 2, "gpu": "h100-sxm-81gb"}))
+    assert refused.value.field == "/gpu"
+    assert "h100-sxm-80gb" in refused.value.nearest
