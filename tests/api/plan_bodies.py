@@ -1,4 +1,4 @@
-"""Bodies of plans, and what the tests of `/plans` look for in answers."""
+"""Bodies of plans, and the plans in an answer."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,14 +12,6 @@ Save = Callable[..., Response]
 
 def body(**changes: Any) -> Json:
     return {"kind": "memory", "name": "70B on H100", "owner": "platform", "request": MEMORY, **changes}
-
-
-def problem(answer: Response, status: int, code: str) -> Json:
-    assert answer.status_code == status, answer.text
-    assert answer.headers["content-type"] == "application/problem+json"
-    found: Json = answer.json()
-    assert found["code"] == code
-    return found
 
 
 def ids(answer: Response) -> list[str]:

@@ -10,6 +10,7 @@ from sqlalchemy.orm import Session, sessionmaker
 from app.api.request_edge import MAX_PATH_CHARACTERS, MAX_QUERY_BYTES, MAX_QUERY_PARAMETERS
 from app.settings import Settings
 from tests.api.probe_app import probe_app
+from tests.api.problems import problem
 
 JSON = {"content-type": "application/json"}
 MAX_BODY_BYTES = 1000
@@ -20,12 +21,6 @@ def probe(settings: Settings, session_factory: sessionmaker[Session]) -> Iterato
     """The service with a small limit on bodies."""
     with TestClient(probe_app(settings.model_copy(update={"max_body_bytes": MAX_BODY_BYTES}), session_factory)) as client:
         yield client
-
-
-def _refused(answer: Any, status: int, code: str) -> None:
-    assert (answer.status_code, answer.headers["content-type"]) == (status, "application/problem+json")
-    assert answer.json()["code"] == code
-    assert answer.headers["x-request-id"] == answer.json()["request_id"]
 
 
 def _body(num_bytes: int) -> bytes:
@@ -44,45 +39,45 @@ def test_a_body_of_exactly_the_limit_is_taken(probe: TestClient) -> None:
 
 
 def test_a_body_that_announces_its_size_is_refused_unread(probe: TestClient) -> None:
-    _refused(probe.post("/probe", content=_body(MAX_BODY_BYTES + 1), headers=JSON), 413, "body_too_large")
-    _refused(probe.post("/probe", content=b"", headers=JSON | {"content-length": "9" * 5000}), 413, "body_too_large")
+    problem(probe.post("/probe", content=_body(MAX_BODY_BYTES + 1), headers=JSON), 413, "body_too_large")
+    problem(probe.post("/probe", content=b"", headers=JSON | {"content-length": "9" * 5000}), 413, "body_too_large")
 
 
 def test_a_body_in_chunks_is_refused_when_it_passes_the_limit(probe: TestClient) -> None:
-    _refused(probe.post("/probe", content=_chunks(_body(MAX_BODY_BYTES + 1)), headers=JSON), 413, "body_too_large")
+    problem(probe.post("/probe", content=_chunks(_body(MAX_BODY_BYTES + 1)), headers=JSON), 413, "body_too_large")
 
 
-def test_a_body_that_is_longer_than_it_says_is_refused(probe: TestClient) -> None:
-    _refused(probe.post("/probe", content=_body(MAX_BODY_BYTES + 1), headers=JSON | {"content-length": "10"}), 413, "body_too_large")
+def test_a_body_that_is_longer_than_it_says_isproblem(probe: TestClient) -> None:
+    problem(probe.post("/probe", content=_body(MAX_BODY_BYTES + 1), headers=JSON | {"content-length": "10"}), 413, "body_too_large")
 
 
-def test_a_long_query_is_refused(probe: TestClient) -> None:
+def test_a_long_query_isproblem(probe: TestClient) -> None:
     room = MAX_QUERY_BYTES - len("label=")
     assert probe.get("/probe?label=" + "x" * room).status_code == 200
-    _refused(probe.get("/probe?label=" + "x" * (room + 1)), 414, "query_too_long")
+    problem(probe.get("/probe?label=" + "x" * (room + 1)), 414, "query_too_long")
 
 
-def test_too_many_query_parameters_are_refused(probe: TestClient) -> None:
+def test_too_many_query_parameters_areproblem(probe: TestClient) -> None:
     at_limit = probe.get("/probe?" + "&".join(["limit=1"] * MAX_QUERY_PARAMETERS))
     assert at_limit.status_code == 200
-    _refused(probe.get("/probe?" + "&".join(["limit=1"] * (MAX_QUERY_PARAMETERS + 1))), 414, "too_many_query_parameters")
+    problem(probe.get("/probe?" + "&".join(["limit=1"] * (MAX_QUERY_PARAMETERS + 1))), 414, "too_many_query_parameters")
 
 
 def test_a_list_in_the_query_has_its_own_limit(probe: TestClient) -> None:
     assert probe.get("/probe?label=a&label=b&label=c").status_code == 200
     answer = probe.get("/probe?label=a&label=b&label=c&label=d")
-    _refused(answer, 422, "invalid_request")
+    problem(answer, 422, "invalid_request")
     assert answer.json()["errors"][0]["code"] == "too_long"
 
 
-def test_a_long_path_is_refused(probe: TestClient) -> None:
+def test_a_long_path_isproblem(probe: TestClient) -> None:
     assert probe.get("/" + "x" * (MAX_PATH_CHARACTERS - 1)).status_code == 404
-    _refused(probe.get("/" + "x" * MAX_PATH_CHARACTERS), 414, "path_too_long")
+    problem(probe.get("/" + "x" * MAX_PATH_CHARACTERS), 414, "path_too_long")
 
 
 @pytest.mark.parametrize("url", ["/gpus/a%00b", "/gpus?family=%00", "/%00"])
 def test_the_character_that_postgres_cannot_store_is_refused_in_the_address(probe: TestClient, url: str) -> None:
-    _refused(probe.get(url), 422, "nul_character")
+    problem(probe.get(url), 422, "nul_character")
 
 
 @pytest.mark.parametrize("given", ["abc", "a" * 128, "0c1f-4a.b_c:d/e+f="])

@@ -5,7 +5,8 @@ from uuid import uuid4
 import pytest
 from fastapi.testclient import TestClient
 
-from tests.api.plan_bodies import MEMORY, Save, body, ids, problem
+from tests.api.plan_bodies import MEMORY, Save, body, ids
+from tests.api.problems import problem
 
 
 def test_a_change_is_a_new_revision_and_needs_the_one_it_is_based_on(client: TestClient, save: Save) -> None:

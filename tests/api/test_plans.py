@@ -14,7 +14,8 @@ from app.api.examples import HF_CONFIG, INLINE_MODEL, OWN_MODEL, PLANS
 from app.main import create_app
 from app.services import api_keys
 from app.settings import Settings
-from tests.api.plan_bodies import MEMORY, Json, Save, body, ids, problem
+from tests.api.plan_bodies import MEMORY, Json, Save, body, ids
+from tests.api.problems import problem
 
 
 @pytest.mark.parametrize("kind", list(PLANS))
