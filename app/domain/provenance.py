@@ -1,5 +1,6 @@
 """Where a number comes from: the working, the assumptions and the versions that every answer carries."""
 
+from dataclasses import dataclass
 from typing import Literal
 
 from app.domain.value import Value
@@ -16,8 +17,12 @@ def weakest(*bases: Basis) -> Basis:
     return max(bases, key=_FROM_SURE_TO_WEAK.index)
 
 
-class Step(Value):
+@dataclass(slots=True, unsafe_hash=True)
+class Step:
     """One line of the working, enough to redo it by hand."""
+
+    # No Value and not frozen: an answer writes dozens of steps, and checking or freezing each costs more than computing it.
+    __pydantic_config__ = Value.model_config
 
     name: str
     """What is computed, the name of the answer's field where there is one."""

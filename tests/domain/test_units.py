@@ -16,7 +16,6 @@ from app.domain.units import NAMED_COUNTS, SHAPE_SUFFIXES, UNIT_PREFIXES, UNIT_S
 from app.domain.value import Value
 
 UNIT_ELSEWHERE = {
-    ("Step", "value"),  # the field `unit` beside it
     ("Constraint", "demand"),
     ("Constraint", "per_replica"),
     ("Evidence", "observed"),  # the metric's name beside it
@@ -74,7 +73,7 @@ def test_every_numeric_field_names_its_unit() -> None:
 
 def test_the_walk_finds_types_and_numbers() -> None:
     names = {kind.__name__ for kind in value_types()}
-    assert {"Deployment", "Gpu", "MemoryAnswer", "CapacityRequest", "Step"} <= names
+    assert {"Deployment", "Gpu", "MemoryAnswer", "CapacityRequest", "Constraint"} <= names
     assert holds_a_number(float | None)
     assert holds_a_number(list[int])
     assert not holds_a_number(str | None)
