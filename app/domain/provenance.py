@@ -45,8 +45,11 @@ def step(name: str, formula: str, substituted: str, value: float, unit: str, sou
     return Step(name=name, formula=formula, substituted=substituted, value=value, unit=unit, basis=basis, source=source)
 
 
-class Note(Value):
-    """A sentence with a stable code: an assumption that was made, or a warning."""
+@dataclass(slots=True, unsafe_hash=True)
+class Note:
+    """A sentence with a stable code: an assumption that was made, or a warning. A plain record, as steps are."""
+
+    __pydantic_config__ = Value.model_config
 
     code: str
     """Stable machine-readable code."""
