@@ -19,7 +19,7 @@ BUNDLED = load_bundled()
 
 
 def snapshot(bundled: BundledCatalog) -> Catalog:
-    return Catalog(gpus=bundled.gpus, models=bundled.models, prices=bundled.prices, version="test")
+    return Catalog(gpus=bundled.gpus, models=bundled.models, prices=bundled.prices, version="test", engines=tuple(bundled.engines.values()))
 
 
 def test_counts() -> None:
@@ -30,7 +30,7 @@ def test_every_file_is_read() -> None:
     files = sorted(
         path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*") if path.is_file() and path.suffix in (".yaml", ".yml")
     )
-    named = [("gpus", BUNDLED.gpus), ("models", BUNDLED.models), ("prices", BUNDLED.prices)]
+    named = [("gpus", BUNDLED.gpus), ("models", BUNDLED.models), ("prices", BUNDLED.prices), ("engines", BUNDLED.engines)]
     assert files == sorted(f"{folder}/{slug}.yaml" for folder, entries in named for slug in entries)
 
 

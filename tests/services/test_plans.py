@@ -88,7 +88,7 @@ def plan_input(kind: str = "kv", owner: str = "platform", **request: Any) -> Pla
 @pytest.fixture(scope="module")
 def catalog() -> Catalog:
     bundled = load_bundled()
-    return Catalog(gpus=bundled.gpus, models=bundled.models, prices=bundled.prices, version="c-1")
+    return Catalog(gpus=bundled.gpus, models=bundled.models, prices=bundled.prices, version="c-1", engines=tuple(bundled.engines.values()))
 
 
 def count(session: Session) -> int:
