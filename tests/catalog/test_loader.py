@@ -139,7 +139,7 @@ def test_the_gpus_without_memory_or_bandwidth_are_the_known_ones() -> None:
 
 @pytest.fixture
 def one_gpu(tmp_path: Path) -> Path:
-    for folder in ("gpus", "models", "prices"):
+    for folder in ("gpus", "models", "prices", "engines"):
         (tmp_path / folder).mkdir()
     shutil.copy(PACKAGE / "gpus" / "t4-16gb.yaml", tmp_path / "gpus")
     shutil.copy(PACKAGE / "prices" / "t4-16gb-on-demand.yaml", tmp_path / "prices")
