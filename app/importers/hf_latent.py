@@ -7,7 +7,8 @@ deepseek_v32, deepseek_v4, glm_moe_dsa, glm4_moe_lite, mistral4).
 from collections.abc import Mapping, Sequence
 
 from app.domain.attention import CompressedAttention, Indexer, LatentAttention
-from app.domain.llm import ExtraWeights, MoeFeedForward
+from app.domain.feed_forward import MoeFeedForward
+from app.domain.llm import ExtraWeights
 from app.importers.architecture import Architecture, FamilyReader, MtpLayers, layer, num_layers
 from app.importers.config_fields import ConfigFields
 from app.importers.hf_attention import read_indexer, read_latent_attention
