@@ -171,6 +171,11 @@ class Llm(Given):
         return {}
 
     @cached_property
+    def loaded_weights_by_layout(self) -> dict[tuple[Any, ...], Any]:
+        """Weights that `loaded_weights` has summed, by layout: searches ask for the same ones again."""
+        return {}
+
+    @cached_property
     def keeps_state(self) -> bool:
         """Whether any layer keeps a recurrent state."""
         return any(cache.state or cache.convolution for _, cache in self.caches())
