@@ -33,13 +33,13 @@ class Bound(NamedTuple):
 
 # Measured with `inferplan accuracy memory`; a bound is only ever tightened.
 BOUNDS: dict[Quantity, Bound] = {
-    "kv_bytes_per_token_per_gpu": Bound(61, 0.001, 0.739, 0.67),
+    "kv_bytes_per_token_per_gpu": Bound(61, 0.001, 0.739, 0.685),
     "weights_bytes_per_gpu": Bound(64, 0.023, 0.239, 0.56),
-    "kv_tokens_given_pool": Bound(61, 0.001, 2.75, 0.685),
-    "concurrency_given_pool": Bound(39, 0.002, 0.249, 0.74),
+    "kv_tokens_given_pool": Bound(61, 0.001, 2.75, 0.7),
+    "concurrency_given_pool": Bound(43, 0.002, 0.249, 0.72),
     "pool_from_inputs": Bound(64, 0.124, 3.63, 0.355),
     "kv_tokens_from_inputs": Bound(62, 0.272, 10.91, 0.24),
-    "concurrency_from_inputs": Bound(39, 0.214, 1.25, 0.28),
+    "concurrency_from_inputs": Bound(41, 0.218, 1.201, 0.265),
     "pool_with_limits_recorded": Bound(8, 0.048, 3.63, 0.5),
     "concurrency_with_limits_recorded": Bound(6, 0.153, 1.25, 0.165),
     "pool_given_weights": Bound(47, 0.072, 0.663),
