@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from app.domain.engine_start import CheckName, EngineStart
+from app.domain.engine_start import EngineStart, StopName
 from app.domain.precision import KvChoice
 from app.domain.provenance import Note
 from app.domain.units import GIB, MIB
@@ -17,18 +17,33 @@ Reading = dict[str, list[Figure]]
 
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|(?<![\w\]])\[[01](?:;\d{2})?m")
 """Colours, also where a copy lost the escape character."""
-_PROGRESS = re.compile(r"\d+%\|[^|]*\|[^\[\]]*\[[^\]]*\]")
+_PROGRESS = re.compile(r"\d{1,3}%\|[^|]{0,300}\|[^\[\]|]{0,40}\[[^\]]{0,60}\]")
 """A progress bar: other processes' lines go on behind it."""
 _SIZED = re.compile(r"\d\s?(?:GiB|GB|MiB|MB)\b")
 _ABOUT_MEMORY = re.compile(r"memory|cache|weight|buffer|activation|pool|vram", re.IGNORECASE)
 MAX_NOT_UNDERSTOOD = 10
+MAX_LINE = 16_384
+"""Characters of a line that are read: the longest that engines print, their configuration, has 6,000."""
+
+
+class Printed(NamedTuple):
+    """Figures of a line; a group of the pattern is called `field__unit`, the unit one of UNITS."""
+
+    where: str
+    """What every such line contains: it is looked for first, since most lines are others."""
+    pattern: re.Pattern[str]
 
 
 class Failure(NamedTuple):
     """A line with which an engine gives up; without a check it is an allocation that failed, wherever the start was."""
 
+    where: str
     pattern: re.Pattern[str]
-    check: CheckName | None
+    check: StopName | None
+
+    def match(self, line: str) -> re.Match[str] | None:
+        """The failure, when the line is one."""
+        return self.pattern.search(line) if self.where in line else None
 
 
 class EngineLines(NamedTuple):
@@ -38,12 +53,16 @@ class EngineLines(NamedTuple):
     """The first line of a start."""
     ready: re.Pattern[str]
     """The line after which it serves."""
-    printed: Sequence[re.Pattern[str]]
-    """Figures; a group is called `field__unit`, with the unit one of gib, mib, bytes, int, float, text."""
+    printed: Sequence[Printed]
+    """Figures."""
     failures: Sequence[Failure]
     """How it gives up."""
     known: re.Pattern[str]
     """Lines with sizes that say nothing about the accelerator's memory."""
+    weights: str
+    """The figure that shows that the weights are loaded."""
+    pool: str
+    """The figure that shows that the KV cache pool is made."""
     interpret: Callable[[Reading, list[Note]], dict[str, object]]
     """From what was printed to the fields of EngineStart, with notes on what was ambiguous."""
 
@@ -52,15 +71,15 @@ class Found(NamedTuple):
     """What one start printed."""
 
     reading: Reading
-    failure: tuple[CheckName, re.Match[str]] | None
+    failure: tuple[StopName, re.Match[str]] | None
     num_recognised: int
     not_understood: list[str]
 
 
 def lines_of(text: str) -> list[str]:
     """The lines of a log without colours and progress bars; what overwrites a line on a terminal counts as a line of its own."""
-    clean = _PROGRESS.sub("\n", _ESCAPES.sub("", text))
-    return [line.strip() for line in re.split(r"[\r\n]+", clean) if line.strip()]
+    clean = (_PROGRESS.sub("", _ESCAPES.sub("", line[:MAX_LINE])).strip() for line in re.split(r"[\r\n]+", text))
+    return [line for line in clean if line]
 
 
 def starts(engine: EngineLines, lines: Sequence[str]) -> list[list[str]]:
@@ -78,14 +97,15 @@ def starts(engine: EngineLines, lines: Sequence[str]) -> list[list[str]]:
 
 def _is_loaded(engine: EngineLines, line: str) -> bool:
     fields = {name for name, _ in _figures(engine, line)}
-    return bool(fields - SETTINGS) or any(failure.pattern.search(line) for failure in engine.failures)
+    return bool(fields - SETTINGS - OF_THE_DEVICE) or any(failure.match(line) for failure in engine.failures)
 
 
 def read_lines(engine: EngineLines, lines: Sequence[str]) -> Found:
     """Figures and failure of one start."""
     reading: Reading = {}
-    failure: tuple[CheckName, re.Match[str]] | None = None
-    num_recognised, not_understood = 0, []
+    failure: tuple[StopName, re.Match[str]] | None = None
+    num_recognised = 0
+    not_understood: list[str] = []
     for line in lines:
         if engine.ready.search(line):
             return Found(reading, None, num_recognised + 1, not_understood)
@@ -94,7 +114,7 @@ def read_lines(engine: EngineLines, lines: Sequence[str]) -> Found:
             reading.setdefault(name, []).append(value)
         if failure is None:
             failure = _failed(engine, line, reading)
-        if figures or engine.begins.search(line) or any(each.pattern.search(line) for each in engine.failures):
+        if figures or any(each.match(line) for each in engine.failures):
             num_recognised += 1
         elif _SIZED.search(line) and _ABOUT_MEMORY.search(line) and not engine.known.search(line) and line not in not_understood:
             not_understood.append(line[:200])
@@ -102,30 +122,28 @@ def read_lines(engine: EngineLines, lines: Sequence[str]) -> Found:
 
 
 def _figures(engine: EngineLines, line: str) -> Iterator[tuple[str, Figure]]:
-    for pattern in engine.printed:
-        for match in pattern.finditer(line):
-            for group, text in match.groupdict().items():
-                if text is not None:
-                    name, unit = group.split("__")
-                    value = UNITS[unit](text)
-                    if value is not None:
-                        yield name, value
+    for where, pattern in engine.printed:
+        match = pattern.search(line) if where in line else None
+        for group, text in match.groupdict().items() if match else ():
+            if text is not None:
+                name, unit = group.split("__")
+                value = UNITS[unit](text)
+                if value is not None:
+                    yield name, value
 
 
-def _failed(engine: EngineLines, line: str, reading: Mapping[str, Sequence[Figure]]) -> tuple[CheckName, re.Match[str]] | None:
+def _failed(engine: EngineLines, line: str, reading: Mapping[str, Sequence[Figure]]) -> tuple[StopName, re.Match[str]] | None:
     for failure in engine.failures:
-        if match := failure.pattern.search(line):
-            return failure.check or _stage(reading), match
+        if match := failure.match(line):
+            return failure.check or _stage(engine, reading), match
     return None
 
 
-def _stage(reading: Mapping[str, Sequence[Figure]]) -> CheckName:
-    """What a start was at when an allocation failed: weights, then the profile run, then the pool, then the graphs."""
-    if "kv_cache_tokens" in reading or "num_blocks" in reading:
+def _stage(engine: EngineLines, reading: Mapping[str, Sequence[Figure]]) -> StopName:
+    """What a start was at when an allocation failed: weights, then the profile run, then, with the pool made, the graphs."""
+    if engine.pool in reading:
         return "graph_capture"
-    if "kv_cache_bytes_per_gpu" in reading:
-        return "kv_cache"
-    return "profile_run" if "weights_bytes_per_gpu" in reading else "weights"
+    return "profile_run" if engine.weights in reading else "weights_load"
 
 
 def _number(text: str) -> float:
@@ -183,8 +201,12 @@ SETTINGS = frozenset(
         "prefix_caching",
     }
 )
-"""Fields that are chosen, not measured; all others show that a start has got somewhere."""
-_SMALLEST = frozenset({"kv_cache_bytes_per_gpu", "kv_cache_tokens", "num_blocks", "max_concurrency_at_max_len_ratio", "free_at_start_bytes"})
+"""Fields that are chosen, not measured."""
+OF_THE_DEVICE = frozenset({"memory_bytes", "free_at_start_bytes"})
+"""Figures that some engines print before they introduce themselves."""
+_SMALLEST = frozenset(
+    {"kv_cache_bytes_per_gpu", "kv_cache_tokens", "num_blocks", "max_concurrency_at_max_len_ratio", "free_at_start_bytes"}
+)
 
 
 def reduced(reading: Reading, notes: list[Note]) -> dict[str, object]:
@@ -200,7 +222,7 @@ def reduced(reading: Reading, notes: list[Note]) -> dict[str, object]:
                 message = f"{name} is printed as {', then '.join(distinct[:5])}: the last one is used."
                 notes.append(Note(code="printed_twice", message=message))
         elif name in _SMALLEST:
-            values[name] = min(printed)  # type: ignore[type-var]
+            values[name] = min(printed)
         else:
-            values[name] = max(printed)  # type: ignore[type-var]
+            values[name] = max(printed)
     return values
