@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from app.domain.engine_buffers import deepstack_bytes, rotary_table_bytes
 from app.domain.llm import Llm
 from app.domain.precision import WeightFormat
 from app.domain.provenance import Basis
@@ -18,33 +19,23 @@ https://github.com/vllm-project/vllm/blob/main/vllm/model_executor/layers/vocab_
 LARGE_BYTES, SEGMENT_BYTES, UNSPLIT_BYTES = 10 * 2**20, 2 * 2**20, 2**20
 """Allocations from 10 MiB are rounded up to 2 MiB; a rest of at most 1 MiB is not given to anyone else.
 https://github.com/pytorch/pytorch/blob/main/c10/cuda/CUDACachingAllocator.cpp (kMinLargeAlloc, kRoundLarge, kSmallSize)."""
-ROTARY_BYTES = {"vllm": 2, "sglang": 4}
-"""Bytes per entry of the sine and cosine table that the engine makes beside the weights: in the model's precision, or in single.
-https://github.com/vllm-project/vllm/blob/main/vllm/model_executor/layers/rotary_embedding/base.py, and the same file of SGLang."""
 TORCH_ENGINES = ("vllm", "sglang", "tensorrt-llm")
 FOLDS_LATENT = ("vllm", "sglang")
 """Engines that keep 16-bit up-projections of the latent beside the quantised ones.
 https://github.com/vllm-project/vllm/blob/main/vllm/model_executor/layers/attention/mla_attention.py (process_weights_after_loading)."""
 KEPT_LAYOUTS = 256
 """Layouts of one model whose weights are remembered."""
-GATED_ROTARY_RATIO = 0.25
-"""Share of the head that rotates in models whose queries are gated (partial_rotary_factor of Qwen3-Next and its successors).
-https://huggingface.co/Qwen/Qwen3-Next-80B-A3B-Instruct/blob/main/config.json."""
 
 LEAST_MTP_BITS = 8
 """Checkpoints below 8 bits leave the multi-token prediction layers in 16 bits.
 https://github.com/vllm-project/llm-compressor/tree/main/examples (recipes ignore mtp), https://huggingface.co/Qwen/Qwen3.6-27B-FP8."""
-VISION_WHOLE_RATIO = 0.15
-"""Share of a vision tower that every rank holds: projector, patch and position embeddings. 0.10 to 0.23 in towers of the Qwen3-VL kind;
-two recorded starts of Qwen3.5 on four accelerators (vLLM 0.19.0) give 0.15 and 0.16.
-https://github.com/vllm-project/vllm/blob/main/vllm/model_executor/models/qwen3_vl.py."""
 
 
 class LoadedPart(NamedTuple):
     """The tensors of one class on the fullest accelerator."""
 
     what: str
-    """Class of tensors, or `rotary`, `folded_latent`, `mtp`, `draft`."""
+    """Class of tensors, or `rotary`, `deepstack`, `folded_latent`, `mtp`, `draft`."""
     bytes_per_gpu: int
 
 
@@ -52,7 +43,7 @@ class LoadedWeights(NamedTuple):
     """Weights after loading, as the engine prints them, and how they are known."""
 
     num_bytes: int
-    """Weights of one copy of the model over all accelerators of one engine rank group, copies and padding included [bytes]."""
+    """The whole model in this format, without copies and padding [bytes]."""
     bytes_per_gpu: int
     """On the fullest accelerator [bytes]."""
     low_bytes_per_gpu: int
@@ -91,6 +82,7 @@ def loaded_weights_bytes_per_gpu(
     redundant_experts: int = 0,
     engine: str = "vllm",
     mtp: bool = False,
+    max_num_batched_tokens: int = 0,
     draft: Llm | None = None,
 ) -> LoadedWeights:
     """Weights on the fullest accelerator after loading [bytes].
@@ -98,16 +90,16 @@ def loaded_weights_bytes_per_gpu(
     sum over tensors of allocated(elements on the rank x bits / 8) + scales, for the layers of the fullest pipeline stage, embeddings on
     the first and head on the last; experts are divided by tp x dp, everything else by tp; norms, routers and down projections of latent
     attention are on every rank. With ep > 1 ranks hold whole experts, `redundant_experts` of each layer twice. `mtp` loads the
-    multi-token prediction layers, `draft` a draft model beside it. Layers are spread over stages evenly, groups that alternate in
-    proportion. Valid for models whose layer groups and sizes are known; else the checkpoint's size is divided, as
-    `weights.weights_bytes_per_gpu` does. Adapters (LoRA) are not counted.
+    multi-token prediction layers, `draft` a draft model beside it; `max_num_batched_tokens` sizes buffers of some vision models.
+    Layers are spread over stages evenly, groups that alternate in proportion. Valid for models whose layer groups and sizes are known;
+    else the checkpoint's size is divided, as `weights.weights_bytes_per_gpu` does. Adapters (LoRA) are not counted.
     """
     known = llm.loaded_weights_by_layout
-    layout = (weights, tp, pp, dp, ep, redundant_experts, engine, mtp)
+    layout = (weights, tp, pp, dp, ep, redundant_experts, engine, mtp, max_num_batched_tokens)
     if draft is None and layout in known:
         found: LoadedWeights = known[layout]
         return found
-    found = _load(llm, weights, tp, pp, dp, ep, redundant_experts, engine, mtp, draft)
+    found = _load(llm, weights, tp, pp, dp, ep, redundant_experts, engine, mtp, max_num_batched_tokens, draft)
     if draft is None:
         if len(known) >= KEPT_LAYOUTS:
             known.clear()
@@ -125,6 +117,7 @@ def _load(
     redundant_experts: int,
     engine: str,
     mtp: bool,
+    max_num_batched_tokens: int,
     draft: Llm | None,
 ) -> LoadedWeights:
     scheme = scheme_of(llm, weights, engine)
@@ -135,12 +128,14 @@ def _load(
         tp, pp = 1, min(tp * pp, llm.num_layers)
     layout = _Layout(tp, tp * dp, ep > 1, redundant_experts, engine in TORCH_ENGINES)
     stages = _stages(llm, scheme, layout, pp, engine)
+    if buffers := deepstack_bytes(llm, engine, max_num_batched_tokens):
+        stages[0]["deepstack"] = buffers
     last = stages[-1]
     if mtp and llm.num_mtp_params:
         expert_share = llm.num_expert_params / llm.num_params
         share = expert_share / layout.expert_shards + (1 - expert_share) / tp
         own = scheme.cost("experts" if llm.num_expert_params else "dense")
-        bits = own.bits + own.scale_bits if own.bits >= LEAST_MTP_BITS else SIXTEEN.bits
+        bits = own.bits_with_scales if own.bits >= LEAST_MTP_BITS else SIXTEEN.bits
         last["mtp"] = math.ceil(llm.num_mtp_params * share * bits / 8)
     if draft is not None:
         last["draft"] = loaded_weights_bytes_per_gpu(draft, None, tp=tp, engine=engine).bytes_per_gpu
@@ -148,13 +143,13 @@ def _load(
     fullest = max(stages, key=lambda stage: sum(stage.values()))
     worst = max(totals)
     return LoadedWeights(
-        num_bytes=sum(totals) * tp,
+        num_bytes=math.ceil(sum(count * scheme.cost(kind).bits_with_scales / 8 for kind, count in by_class.items())),
         bytes_per_gpu=worst,
         low_bytes_per_gpu=math.floor(min(totals) * scheme.low_ratio),
         high_bytes_per_gpu=math.ceil(worst * scheme.high_ratio),
         basis="exact" if not scheme.costs else "datasheet" if llm.native.quantization is not None and weights is None else "assumed",
         source=scheme.source,
-        substituted=" + ".join(f"{what} {plain(size)}" for what, size in fullest.items()),
+        substituted=" + ".join(f"{count} x {plain(scheme.cost(kind).bits_with_scales)} / 8" for kind, count in by_class.items()),
         scheme=scheme.name,
         parts=tuple(LoadedPart(what, size) for what, size in fullest.items()),
         stage_bytes=totals,
@@ -190,9 +185,8 @@ def _stages(llm: Llm, scheme: Scheme, layout: _Layout, pp: int, engine: str) -> 
             if what == "embedding" and llm.tie_word_embeddings and (pp > 1 or engine == "llama.cpp"):
                 head = Tensor("head", split=tensor.split)
                 stages[-1] |= _by_class((head,), scheme, layout, engine=engine)
-    rotary = _rotary_entries(llm) * ROTARY_BYTES.get(engine, 0)
-    for stage in stages:
-        if rotary:
+    if rotary := rotary_table_bytes(llm, engine):
+        for stage in stages:
             stage["rotary"] = rotary
     return stages
 
@@ -244,28 +238,10 @@ def allocated_bytes(size: int) -> int:
 
 
 def _padded(tensor: Tensor, llm: Llm) -> Tensor:
-    """Vocabulary tables with their padding, and the vision tower with its part on every rank."""
-    if tensor.kind == "vision":
-        whole = int(tensor.split * VISION_WHOLE_RATIO)
-        return tensor._replace(split=tensor.split - whole, whole=whole)
     if tensor.kind not in ("embedding", "head"):
         return tensor
     rows = -(-(llm.vocab_size or 0) // VOCAB_MULTIPLE) * VOCAB_MULTIPLE
     return tensor._replace(split=rows * (llm.hidden_size or 0))
-
-
-def _rotary_entries(llm: Llm) -> int:
-    """Longest context x rotary width, one table for each width [entries]; none for learned positions."""
-    if llm.num_position_embeddings:
-        return 0
-    widths = set()
-    for group in llm.layer_groups or ():
-        mixer = group.mixer
-        if mixer is not None and mixer.kind == "attention":
-            widths.add(int(mixer.key_head_dim * (GATED_ROTARY_RATIO if mixer.query_gate else 1)))
-        elif mixer is not None and mixer.kind == "latent_attention":
-            widths.add(mixer.qk_rope_head_dim)
-    return (llm.max_model_len_tokens or 0) * sum(widths)
 
 
 def _layers_of_stages(llm: Llm, pp: int) -> list[list[float]]:

@@ -17,6 +17,11 @@ class Cost(NamedTuple):
     outer_multiple: int = 1
     inner_multiple: int = 1
 
+    @property
+    def bits_with_scales(self) -> float:
+        """Bits of one weight with its share of scales and zero points."""
+        return self.bits + self.scale_bits
+
 
 class Scheme(NamedTuple):
     """One way of quantising a checkpoint: costs by class of tensors; what is not named stays in 16 bits."""
