@@ -39,7 +39,7 @@ BOUNDS: dict[Quantity, Bound] = {
     "concurrency_given_pool": Bound(43, 0.002, 0.249, 0.72),
     "pool_from_inputs": Bound(64, 0.124, 3.63, 0.355),
     "kv_tokens_from_inputs": Bound(62, 0.272, 10.91, 0.24),
-    "concurrency_from_inputs": Bound(41, 0.218, 1.204, 0.265),
+    "concurrency_from_inputs": Bound(41, 0.219, 1.204, 0.265),
     "pool_with_limits_recorded": Bound(8, 0.048, 3.63, 0.5),
     "concurrency_with_limits_recorded": Bound(6, 0.153, 1.25, 0.165),
     "pool_given_weights": Bound(47, 0.072, 0.663),
