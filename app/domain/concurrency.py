@@ -3,6 +3,8 @@
 from typing import Literal
 
 from app.domain.deployment import Deployment
+from app.domain.engine import EngineMemory
+from app.domain.engine_working import request_step
 from app.domain.hardware import Gpu
 from app.domain.kv_answer import sequence_step
 from app.domain.kv_cache import unknown_layers
@@ -60,12 +62,22 @@ class ConcurrencyAnswer(Answer):
 
 
 def at_length(found: Fit, deployment: Deployment, tokens: float, safety_ratio: float) -> ConcurrencyAtLength:
-    """Requests of `tokens` tokens in one replica: min(dp x floor(kv_cache_bytes / sequence_bytes), max_num_seqs), and the safe share."""
+    """Requests of `tokens` tokens in one replica: min(dp x floor(kv_cache_bytes / sequence_bytes), max_num_seqs), and the safe share.
+
+    Where the engine cuts its memory into blocks, floor(blocks / blocks of a request) takes the place of the quotient of bytes; the
+    engine's own max_num_seqs counts where the deployment names none.
+    """
     per_rank = found.sequences(tokens)
     most = deployment.dp * per_rank if per_rank is not None else 0
-    if deployment.max_num_seqs is not None:
-        most = min(most, deployment.max_num_seqs * deployment.dp)
+    limit = sequence_limit(found, deployment)
+    if limit is not None:
+        most = min(most, limit * deployment.dp)
     return ConcurrencyAtLength(tokens_per_sequence=tokens, max_concurrency=most, safe_concurrency=floor(most * safety_ratio))
+
+
+def sequence_limit(found: Fit, deployment: Deployment) -> int | None:
+    """Most sequences that one engine rank runs at once; None where nothing limits them."""
+    return deployment.max_num_seqs if found.settings is None else found.settings.max_num_seqs
 
 
 def answer_concurrency(
@@ -73,6 +85,7 @@ def answer_concurrency(
     gpu: Gpu,
     deployment: Deployment,
     *,
+    engine: EngineMemory | None = None,
     mean_tokens: float,
     p95_tokens: float | None,
     safety_ratio: float,
@@ -84,7 +97,7 @@ def answer_concurrency(
     max = floor(kv_cache_bytes / kv_bytes_per_sequence) per engine rank, safe = floor(max x safety_ratio). Lengths in tokens, prompt and
     output together. Raises MissingFigure when the KV cache of the model is not known.
     """
-    found = fit(llm, gpu, deployment)
+    found = fit(llm, gpu, deployment, engine)
     capacity = found.capacity_tokens()
     if found.cost is None or capacity is None:
         raise unknown_layers(llm)
@@ -97,7 +110,7 @@ def answer_concurrency(
             f"({capacity} token positions per engine rank); plan with {mean.safe_concurrency}."
         ),
         working=_working(llm, gpu, deployment, found, mean, safety_ratio),
-        assumptions=assumptions,
+        assumptions=[*assumptions, *found.notes],
         warnings=_warnings(found, mean_tokens),
         versions=versions,
         model=llm.slug,
@@ -133,10 +146,16 @@ def ramp(max_concurrency: int) -> list[int]:
 def concurrency_steps(found: Fit, deployment: Deployment, at: ConcurrencyAtLength, safety_ratio: float) -> list[Step]:
     """The working from the KV pool to the safe number of requests."""
     assert found.cost is not None  # noqa: S101 - callers check
-    per_sequence = found.cost.sequence_bytes(at.tokens_per_sequence)
-    cap = f", {deployment.max_num_seqs} x {deployment.dp}" if deployment.max_num_seqs is not None else ""
+    if found.pool is None:
+        per_sequence = found.cost.sequence_bytes(at.tokens_per_sequence)
+        request = sequence_step(found.cost, at.tokens_per_sequence, per_sequence, "kv_bytes_per_request_per_gpu")
+    else:
+        per_sequence = found.pool.request_bytes(at.tokens_per_sequence)
+        request = request_step(found.pool, at.tokens_per_sequence, "kv_bytes_per_request_per_gpu")
+    limit = sequence_limit(found, deployment)
+    cap = f", {limit} x {deployment.dp}" if limit is not None else ""
     return [
-        sequence_step(found.cost, at.tokens_per_sequence, per_sequence, "kv_bytes_per_request_per_gpu"),
+        request,
         step(
             "max_concurrency",
             "min(dp x floor(kv_cache_bytes / kv_bytes_per_request_per_gpu), max_num_seqs x dp)",

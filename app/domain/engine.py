@@ -142,6 +142,8 @@ class PagingRules(Given):
     """Memory of recurrent state / memory of the KV cache, where both are sized ahead."""
     window_rounding_tokens: PositiveInt = 1
     """Cells of windowed layers are rounded up to a multiple of this."""
+    default_block_tokens: PositiveInt = 16
+    """Tokens of a block where the caller does not say."""
     num_slots: PositiveInt = 1
     """Sequences whose windows are allocated when the caller does not say."""
 
@@ -187,22 +189,22 @@ class EngineMemory(Given):
     """First version; None is every earlier one."""
     below_version: str | None = Field(default=None, max_length=20)
     """First version that is no longer meant; None is every later one."""
-    fraction_basis: Literal["of_total", "of_free_after_load", "exact"]
-    """The fraction is of the device, of what is free after loading, or the cache is sized by the caller alone."""
+    fraction_basis: Literal["of_total", "of_free_before_load", "of_free_after_load", "exact"]
+    """The fraction is of the device, of what is free before or after loading, or the cache is sized by the caller alone."""
     default_fraction_ratio: Annotated[float, Field(gt=0, le=1)] | None = None
     """Fraction when the caller gives none; None where the engine derives it or knows none."""
     runtime: Spread
     """Context, libraries and workspaces outside the tensor allocator, tp 1 [bytes]."""
     runtime_unified: Spread
     """Further memory on devices that share it with the host [bytes]."""
+    unified_devices: tuple[str, ...] = ()
+    """Devices whose name contains one of these texts share their memory with the host."""
     communication_switched: Spread
     """Buffers between GPUs behind a switch with in-network reduction, tp 2 and above [bytes]."""
     communication_other: Spread
     """Buffers between other GPUs, tp 2 and above [bytes]."""
     switched_bandwidth_bytes_per_s: Annotated[float, Field(ge=0)] = 9e11
     """NVLink of at least this bandwidth with four or more GPUs counts as switched [bytes/s]."""
-    communication_full_tp: PositiveInt = 2
-    """Degree from which the whole communication memory is taken."""
     activation: ActivationModel
     """Peak of the profile run."""
     graphs: GraphMemory

@@ -42,7 +42,7 @@ def deployment_defaults(llm: Llm | None, gpu: Gpu | None, deployment: Deployment
         notes.append(kv_cache_auto(llm))
     if deployment.max_model_len_tokens is None and llm.max_model_len_tokens is not None:
         notes.append(default_used("max_model_len_tokens", f"{llm.max_model_len_tokens}, the model's own limit,"))
-    if deployment.reserve_bytes_per_gpu is None and deployment.memory_fraction_ratio is None:
+    if deployment.engine == "generic" and deployment.reserve_bytes_per_gpu is None and deployment.memory_fraction_ratio is None:
         notes.append(
             Note(
                 code="default_reserve",

@@ -23,7 +23,7 @@ from app.domain.sizing import Sizing
 from app.domain.units import plain
 from app.services.assumptions import default_used, defaults_used, deployment_defaults, kv_cache_auto
 from app.services.prices import gpu_price, replica_price
-from app.services.references import resolve_gpu, resolve_model
+from app.services.references import engine_of, resolve_gpu, resolve_model
 from app.services.requests import CapacityRequest, ConcurrencyRequest, CostRequest, KvRequest, MemoryRequest
 from app.services.versions import versions_of
 
@@ -35,7 +35,8 @@ def memory(catalog: Catalog, request: MemoryRequest) -> MemoryAnswer:
     """Does a replica fit; raises PlannerError for unknown names, impossible layouts and missing figures."""
     llm, gpu = resolve_model(catalog, request.model), resolve_gpu(catalog, request.gpu)
     notes = deployment_defaults(llm, gpu, request.deployment)
-    return answer_memory(llm, gpu, request.deployment, assumptions=notes, versions=versions_of(catalog))
+    engine = engine_of(catalog, request.deployment)
+    return answer_memory(llm, gpu, request.deployment, engine=engine, assumptions=notes, versions=versions_of(catalog))
 
 
 def kv(catalog: Catalog, request: KvRequest) -> KvAnswer:
@@ -80,6 +81,7 @@ def concurrency(catalog: Catalog, request: ConcurrencyRequest) -> ConcurrencyAns
         llm,
         gpu,
         request.deployment,
+        engine=engine_of(catalog, request.deployment),
         mean_tokens=mean,
         p95_tokens=p95,
         safety_ratio=request.safety_ratio,
@@ -99,7 +101,8 @@ def capacity(catalog: Catalog, request: CapacityRequest) -> CapacityAnswer:
     found: Fit | None = None
     holds = None
     if llm is not None and gpu is not None:
-        found = fit(llm, gpu, deployment)
+        found = fit(llm, gpu, deployment, engine_of(catalog, deployment))
+        notes += found.notes
         if found.cost is not None:
             holds = at_length(found, deployment, demand.mean_input_tokens + demand.mean_output_tokens, request.safety_ratio)
     bounds = _bounds(request, llm, gpu, found)

@@ -4,6 +4,8 @@ from pydantic import ValidationError
 
 from app.domain.attention import Attention
 from app.domain.catalog import Catalog
+from app.domain.deployment import Deployment
+from app.domain.engine import EngineMemory
 from app.domain.errors import InvalidInput
 from app.domain.hardware import Gpu, PeakFlops
 from app.domain.llm import LayerGroup, Llm, most_attention_heads
@@ -42,6 +44,11 @@ def resolve_gpu(catalog: Catalog, reference: GpuRef) -> Gpu:
             peak_flops_per_s=reference.peak_flops_per_s or PeakFlops(),
         )
     return catalog.gpu(reference)
+
+
+def engine_of(catalog: Catalog, deployment: Deployment) -> EngineMemory | None:
+    """The memory accounting of the deployment's engine; None for the generic engine. Raises UnknownName."""
+    return catalog.engine(deployment.engine, deployment.engine_version)
 
 
 def _from_sketch(sketch: ModelSketch) -> Llm:
