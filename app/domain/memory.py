@@ -12,6 +12,8 @@ from app.domain.errors import InvalidInput
 from app.domain.hardware import Gpu
 from app.domain.kv_cache import KvCost, kv_cost, kv_is_known, resolve_kv_format
 from app.domain.llm import Llm
+from app.domain.loaded_weights import LoadedWeights, loaded_weights_bytes_per_gpu
+from app.domain.loaded_weights_working import weights_note
 from app.domain.paging import Pool
 from app.domain.provenance import Note
 from app.domain.start_checks import CheckInputs, StartCheck, first_failure, start_checks
@@ -45,6 +47,8 @@ class Fit(NamedTuple):
     limiting: Limiting | None
     engine: EngineMemory | None = None
     """The rules that were used; None is the generic engine, which has none of the fields below."""
+    loaded: LoadedWeights | None = None
+    """Weights by class of tensor as the engine loads them; None for the generic engine and for measured weights."""
     terms: Terms = NO_TERMS
     peak: ActivationPeak | None = None
     checks: tuple[StartCheck, ...] = ()
@@ -134,14 +138,12 @@ def fit(llm: Llm, gpu: Gpu, deployment: Deployment, engine: EngineMemory | None 
             f"the reserve of {reserve} bytes is more than the {memory} bytes of {gpu.slug}",
             field="/deployment/reserve_bytes_per_gpu", value=reserve, expected=f"at most {memory}",
         )  # fmt: skip
-    weights = weights_size(llm, deployment.weights)
-    per_gpu = weights_bytes_per_gpu(llm, weights.num_bytes, tp=deployment.tp, pp=deployment.pp, dp=deployment.dp)
-    if loaded_bytes is not None:
-        per_gpu = loaded_bytes
     cost = kv_cost(llm, resolve_kv_format(llm, deployment.kv_cache), tp=deployment.tp, pp=deployment.pp) if kv_is_known(llm) else None
     length = deployment.max_model_len_tokens or llm.max_model_len_tokens
     if engine is not None:
-        return _engine_fit(llm, gpu, deployment, engine, weights, per_gpu, cost, length)
+        return _engine_fit(llm, gpu, deployment, engine, loaded_bytes, cost, length)
+    weights = weights_size(llm, deployment.weights)
+    per_gpu = weights_bytes_per_gpu(llm, weights.num_bytes, tp=deployment.tp, pp=deployment.pp, dp=deployment.dp)
     fraction = deployment.memory_fraction_ratio
     budget = memory if fraction is None else int(memory * fraction)
     if reserve is None:
@@ -168,13 +170,25 @@ def _engine_fit(
     gpu: Gpu,
     deployment: Deployment,
     engine: EngineMemory,
-    weights: WeightsSize,
-    per_gpu: int,
+    loaded_bytes: int | None,
     cost: KvCost | None,
     length: int | None,
 ) -> Fit:
     memory = gpu.require_memory_bytes()
     settings = settings_of(engine, gpu, deployment, length)
+    loaded = loaded_weights_bytes_per_gpu(
+        llm,
+        deployment.weights,
+        tp=deployment.tp,
+        pp=deployment.pp,
+        dp=deployment.dp,
+        ep=deployment.ep,
+        engine=engine.engine,
+        mtp=deployment.speculative is not None and deployment.speculative.draft_model is None,
+        max_num_batched_tokens=settings.max_num_batched_tokens,
+    )
+    weights = WeightsSize(loaded.num_bytes, loaded.basis, loaded.source, loaded.substituted)
+    per_gpu = loaded.bytes_per_gpu if loaded_bytes is None else loaded_bytes
     peak = peak_of(llm, engine, deployment, settings, length)
     terms = terms_of(llm, gpu, engine, deployment, settings, peak)
     budget = budget_of(memory, engine, settings.fraction, per_gpu, terms)
@@ -201,11 +215,15 @@ def _engine_fit(
         ),
     )
     failed = first_failure(checks)
+    note = weights_note(loaded) if loaded_bytes is None else None
     verdict: Verdict = "serves" if failed is None else "does_not_fit" if failed.name == "weights_load" else "loads_only"
     lean = peak.total_bytes - most_lean_peak_bytes(llm, engine, deployment, settings, length) if terms != NO_TERMS else 0
     band = engine.band
     below = max(band.below_bytes, int(band.relative_ratio * budget.budget_bytes))
     above = max(band.above_bytes, int(band.relative_ratio * budget.budget_bytes)) + lean
+    if loaded_bytes is None:
+        below += loaded.high_bytes_per_gpu - loaded.bytes_per_gpu
+        above += loaded.bytes_per_gpu - loaded.low_bytes_per_gpu
     low, high = max(0, budget.room_bytes - below), max(0, budget.room_bytes + above)
     if engine.fraction_basis == "exact":
         low, high = min(low, longest), min(high, longest)
@@ -223,6 +241,7 @@ def _engine_fit(
         verdict,
         None if failed is None else _LIMITS[failed.name],
         engine,
+        loaded if loaded_bytes is None else None,
         terms,
         peak,
         checks,
@@ -230,7 +249,7 @@ def _engine_fit(
         settings,
         low,
         high,
-        tuple(default_notes(engine, deployment, settings, costs)),
+        (*([note] if note is not None else []), *default_notes(engine, deployment, settings, costs)),
     )
 
 

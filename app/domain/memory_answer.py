@@ -183,13 +183,14 @@ def _settings(found: Fit) -> EngineSettings | None:
 def _at_precision(
     llm: Llm, gpu: Gpu, deployment: Deployment, engine: EngineMemory | None, found: Fit, weights: WeightFormat
 ) -> MemoryAtPrecision:
-    total = weights_bytes(llm, weights)
     if engine is None:
+        total = weights_bytes(llm, weights)
         per_gpu = weights_bytes_per_gpu(llm, total, tp=deployment.tp, pp=deployment.pp, dp=deployment.dp)
         verdict, capacity = found.outcome(per_gpu, found.longest_sequence_bytes)
     else:
         other = fit(llm, gpu, deployment.model_copy(update={"weights": weights}), engine)
-        per_gpu, verdict, capacity = other.weights_bytes_per_gpu, other.verdict, other.capacity_tokens()
+        total, per_gpu = other.weights.num_bytes, other.weights_bytes_per_gpu
+        verdict, capacity = other.verdict, other.capacity_tokens()
     return MemoryAtPrecision(
         weights=weights, weights_bytes=total, weights_bytes_per_gpu=per_gpu, verdict=verdict, kv_capacity_tokens=capacity
     )

@@ -6,6 +6,7 @@ from app.domain.hardware import Gpu
 from app.domain.kv_answer import kv_bytes_per_token_step, kv_per_gpu_step, sequence_step
 from app.domain.kv_cache import KvCost, kv_cost, resolve_kv_format
 from app.domain.llm import Llm
+from app.domain.loaded_weights_working import loaded_weights_steps
 from app.domain.memory import GENERIC_RESERVE_RATIO, Fit
 from app.domain.provenance import Step, step
 from app.domain.units import plain
@@ -19,7 +20,10 @@ RESERVE_SOURCE = (
 
 def memory_steps(llm: Llm, gpu: Gpu, deployment: Deployment, found: Fit) -> list[Step]:
     """The working from parameters to token positions."""
-    steps = weights_steps(llm, deployment, found.weights, found.weights_bytes_per_gpu)
+    if found.loaded is not None:
+        steps = loaded_weights_steps(found.loaded, deployment)
+    else:
+        steps = weights_steps(llm, deployment, found.weights, found.weights_bytes_per_gpu)
     steps += _budget_steps(gpu, deployment, found) if found.settings is None else engine_budget_steps(gpu, deployment, found)
     steps.append(
         step(
