@@ -205,14 +205,19 @@ class Llm(Given):
         return sum(group.num_expert_params(self.hidden_size or 0) for group in self.layer_groups or ())
 
     def tensors_outside_layers(self) -> tuple[Tensor, ...]:
-        """Embedding, head (none where it is tied), positions, final norm, extras, and the vision tower as one."""
+        """Embedding, head (none where it is tied), positions, final norm, extras (tables over the vocabulary are divided), vision tower."""
         hidden, table = self.hidden_size or 0, (self.hidden_size or 0) * (self.vocab_size or 0)
         small = self.num_final_norm_params + self.num_position_embeddings * hidden + (self.vocab_size or 0) * self.lm_head_bias
         return matrices(
             Tensor("embedding", split=table),
             Tensor("head", split=0 if self.tie_word_embeddings else table),
             Tensor("small", whole=small),
-            Tensor("extra", whole=sum(extra.num_params for extra in self.extra_weights)),
+            *(
+                Tensor("extra", split=extra.num_params)
+                if extra.num_params % (self.vocab_size or 1) == 0
+                else Tensor("extra", whole=extra.num_params)
+                for extra in self.extra_weights
+            ),
             Tensor("vision", split=self.num_vision_params or 0),
         )
 

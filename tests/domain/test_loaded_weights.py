@@ -71,6 +71,12 @@ RECORDED = [
     ("deepseek-r1", "gptq", {"tp": 16}, 21.21, 0.002),
     # llama.cpp leaves the embedding on the host: Q8_0 costs 8.5 bits
     ("qwen2.5-7b", "int8", {"engine": "llama.cpp"}, 6.997, 0.0005),
+    # public logs that no constant was read from: TP 4 in vLLM 0.15.1, nvidia's build in 0.19, a 2B with vision, SGLang on B200
+    ("glm-4.7", "nvfp4", {"tp": 4}, 47.11, 0.005),
+    ("gemma-4-26b-a4b", "nvfp4", {}, 15.76, 0.003),
+    ("qwen3.6-35b-a3b", "nvfp4", {}, 21.88, 0.002),
+    ("qwen3-vl-2b", None, {"max_num_batched_tokens": 2048}, 4.24, 0.001),
+    ("qwen3-8b", None, {"engine": "sglang"}, 15.28, 0.0005),
     ("llama-3.1-8b", "fp8", {"engine": "tensorrt-llm"}, 8.55, 0.004),
 ]
 
@@ -259,6 +265,26 @@ def test_the_stored_size_sets_the_bits_of_the_quantised_tensors(words: str) -> N
 def test_a_format_that_is_the_checkpoints_own_means_the_checkpoint() -> None:
     assert load("kimi-k2-thinking", "int4", tp=8).bytes_per_gpu == load("kimi-k2-thinking", tp=8).bytes_per_gpu
     assert load("kimi-k2-thinking", "awq", tp=8).bytes_per_gpu < load("kimi-k2-thinking", tp=8).bytes_per_gpu
+
+
+@pytest.mark.parametrize(
+    ("slug", "weights", "printed_gib"),
+    [
+        ("gemma-4-31b", "nvfp4", 31.04),  # nvidia's build leaves attention in 16 bits
+        ("qwen3.8-27b", "nvfp4", 2 * 12.02),
+        ("gemma-4-26b-a4b", "int4", 16.63),
+        ("gpt-oss-120b", "mxfp4", 64.38),  # Triton kernels pad less than Marlin's
+    ],
+)
+def test_the_range_holds_other_builds_of_the_same_name(slug: str, weights: WeightFormat, printed_gib: float) -> None:
+    loaded = load(slug, weights)
+    assert loaded.low_bytes_per_gpu / GIB < printed_gib < loaded.high_bytes_per_gpu / GIB
+    assert loaded.high_bytes_per_gpu < 1.65 * loaded.low_bytes_per_gpu
+
+
+def test_per_layer_embeddings_are_divided_as_tables() -> None:
+    assert part(load("gemma-4-e4b", tp=1), "extra") > 2 * 262144 * 42 * 256
+    assert part(load("gemma-4-e4b", tp=2), "extra") == pytest.approx(part(load("gemma-4-e4b", tp=1), "extra") / 2, rel=0.001)
 
 
 def test_int4_groups_are_narrower_where_128_does_not_divide_an_expert() -> None:

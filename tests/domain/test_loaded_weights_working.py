@@ -27,5 +27,5 @@ def test_the_note_names_the_scheme_and_its_range() -> None:
     note = weights_note(loaded_weights_bytes_per_gpu(model, None, tp=1))
     assert note is not None
     assert note.code == "weights_scheme"
-    assert note.message.startswith("The weights are taken as mxfp4 routed experts, other tensors in 16 bits: 13.5")
+    assert note.message.startswith("The weights are taken as mxfp4 routed experts, other tensors in 16 bits: 13.65 GB (12.71 GiB) to ")
     assert weights_note(loaded_weights_bytes_per_gpu(model, "bf16", tp=1)) is None
