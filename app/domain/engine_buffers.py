@@ -24,6 +24,11 @@ https://github.com/vllm-project/vllm/blob/main/vllm/model_executor/models/qwen3_
 DEEPSTACK_LEVELS = 3
 """Layers that they are added to (deepstack_visual_indexes of the published configurations)."""
 
+UNIFIED_LOAD_BYTES = {"sglang": 408021893}
+"""What engines that measure free memory find used by loading besides weights where host and device share it (0.38 GiB).
+0.33 to 0.41 GiB in five starts of SGLang on GB10 with models of 3 and 15 GiB; not seen on devices with memory of their own.
+https://github.com/jethac/dgx-spark-hijinks/tree/29166059ba96e77d33f60b7fd0e8032a40ab87e4/results (server logs of June 2026)."""
+
 
 def rotary_table_bytes(llm: Llm, engine: str) -> int:
     """Tables of sines and cosines on every rank: sum over distinct tables of longest context x rotary width x bytes [bytes].

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from app.domain.engine_buffers import deepstack_bytes, rotary_table_bytes
+from app.domain.engine_buffers import UNIFIED_LOAD_BYTES, deepstack_bytes, rotary_table_bytes
 from app.domain.llm import Llm
 from app.domain.precision import WeightFormat
 from app.domain.provenance import Basis
@@ -39,7 +39,7 @@ class LoadedPart(NamedTuple):
     """The tensors of one class on the fullest accelerator."""
 
     what: str
-    """Class of tensors, or `rotary`, `deepstack`, `folded_latent`, `mtp`, `draft`."""
+    """Class of tensors, or `rotary`, `deepstack`, `folded_latent`, `host`, `mtp`, `draft`."""
     bytes_per_gpu: int
 
 
@@ -87,6 +87,7 @@ def loaded_weights_bytes_per_gpu(
     engine: str = "vllm",
     mtp: bool = False,
     max_num_batched_tokens: int = 0,
+    unified_memory: bool = False,
     draft: Llm | None = None,
 ) -> LoadedWeights:
     """Weights on the fullest accelerator after loading [bytes].
@@ -94,16 +95,17 @@ def loaded_weights_bytes_per_gpu(
     sum over tensors of allocated(elements on the rank x bits / 8) + scales, for the layers of the fullest pipeline stage, embeddings on
     the first and head on the last; experts are divided by tp x dp, everything else by tp; norms, routers and down projections of latent
     attention are on every rank. With ep > 1 ranks hold whole experts, `redundant_experts` of each layer twice. `mtp` loads the
-    multi-token prediction layers, `draft` a draft model beside it; `max_num_batched_tokens` sizes buffers of some vision models.
-    Layers are spread over stages evenly, groups that alternate in proportion. Valid for models whose layer groups and sizes are known;
-    else the checkpoint's size is divided, as `weights.weights_bytes_per_gpu` does. Adapters (LoRA) are not counted.
+    multi-token prediction layers, `draft` a draft model beside it; `max_num_batched_tokens` sizes buffers of some vision models,
+    `unified_memory` adds what loading takes of memory that host and device share. Layers are spread over stages evenly, groups that
+    alternate in proportion. Valid for models whose layer groups and sizes are known; else the checkpoint's size is divided, as
+    `weights.weights_bytes_per_gpu` does. Adapters (LoRA) are not counted.
     """
     known = llm.loaded_weights_by_layout
-    layout = (weights, tp, pp, dp, ep, redundant_experts, engine, mtp, max_num_batched_tokens)
+    layout = (weights, tp, pp, dp, ep, redundant_experts, engine, mtp, max_num_batched_tokens, unified_memory)
     if draft is None and layout in known:
         found: LoadedWeights = known[layout]
         return found
-    found = _load(llm, weights, tp, pp, dp, ep, redundant_experts, engine, mtp, max_num_batched_tokens, draft)
+    found = _load(llm, weights, tp, pp, dp, ep, redundant_experts, engine, mtp, max_num_batched_tokens, unified_memory, draft)
     if draft is None:
         if len(known) >= KEPT_LAYOUTS:
             known.clear()
@@ -122,6 +124,7 @@ def _load(
     engine: str,
     mtp: bool,
     max_num_batched_tokens: int,
+    unified_memory: bool,
     draft: Llm | None,
 ) -> LoadedWeights:
     scheme = scheme_of(llm, weights, engine)
@@ -134,6 +137,9 @@ def _load(
     stages = _stages(llm, scheme, layout, pp, engine)
     if buffers := deepstack_bytes(llm, engine, max_num_batched_tokens):
         stages[0]["deepstack"] = buffers
+    if unified_memory and engine in UNIFIED_LOAD_BYTES:
+        for stage in stages:
+            stage["host"] = UNIFIED_LOAD_BYTES[engine]
     last = stages[-1]
     if mtp and llm.num_mtp_params:
         expert_share = llm.num_expert_params / llm.num_params

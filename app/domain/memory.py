@@ -6,7 +6,9 @@ from typing import Literal, NamedTuple
 from app.domain.activation import ActivationPeak
 from app.domain.deployment import Deployment, check_layout
 from app.domain.engine import EngineMemory
-from app.domain.engine_budget import NO_TERMS, Terms, budget_of, budget_with_reserve, most_lean_peak_bytes, peak_of, pool_of, terms_of
+from app.domain.engine_budget import (
+    NO_TERMS, Terms, budget_of, budget_with_reserve, is_unified, most_lean_peak_bytes, peak_of, pool_of, terms_of,
+)  # fmt: skip
 from app.domain.engine_defaults import Settings, default_notes, settings_of
 from app.domain.errors import InvalidInput
 from app.domain.hardware import Gpu
@@ -186,6 +188,7 @@ def _engine_fit(
         engine=engine.engine,
         mtp=deployment.speculative is not None and deployment.speculative.draft_model is None,
         max_num_batched_tokens=settings.max_num_batched_tokens,
+        unified_memory=is_unified(engine, gpu),
     )
     weights = WeightsSize(loaded.num_bytes, loaded.basis, loaded.source, loaded.substituted)
     per_gpu = loaded.bytes_per_gpu if loaded_bytes is None else loaded_bytes

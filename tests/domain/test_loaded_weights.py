@@ -77,6 +77,8 @@ RECORDED = [
     ("qwen3.6-35b-a3b", "nvfp4", {}, 21.88, 0.002),
     ("qwen3-vl-2b", None, {"max_num_batched_tokens": 2048}, 4.24, 0.001),
     ("qwen3-8b", None, {"engine": "sglang"}, 15.28, 0.0005),
+    # GB10: SGLang reads the free memory of the whole machine
+    ("qwen2.5-1.5b", None, {"engine": "sglang", "unified_memory": True}, 3.29, 0.01),
     ("llama-3.1-8b", "fp8", {"engine": "tensorrt-llm"}, 8.55, 0.004),
 ]
 
