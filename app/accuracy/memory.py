@@ -4,10 +4,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
-from app.accuracy.expression import Expressed, NotExpressed, express
-from app.accuracy.quantities import QUANTITIES, Comparison, Kind, LeftOut, MemoryAccuracy, Quantity, QuantityTable, StartVerdict
+from app.accuracy.expression import POOL_OF_CONTEXT, Expressed, NotExpressed, express
+from app.accuracy.quantities import QUANTITIES, Comparison, Kind, LeftOut, MemoryAccuracy, PoolRange, Quantity, QuantityTable, StartVerdict
 from app.accuracy.records import ReadRecord, StartUpRecord
-from app.domain.accuracy import relative_error_ratio, summarise_errors
+from app.domain.accuracy import coverage_of, relative_error_ratio, summarise_errors
 from app.domain.catalog import Catalog
 from app.domain.errors import PlannerError
 from app.domain.llm import Llm
@@ -20,6 +20,7 @@ from app.services.requests import MemoryRequest
 
 class _Scored(NamedTuple):
     comparisons: list[Comparison]
+    pool_range: PoolRange | None
     verdict: StartVerdict | None
 
 
@@ -38,10 +39,13 @@ def memory_accuracy(catalog: Catalog, records: Iterable[ReadRecord]) -> MemoryAc
             continue
         left_out += [LeftOut(case=each.record.id, parts=sorted(parts), reason=why) for why, parts in expressed.left_out_why.items()]
     comparisons = [comparison for each in scored for comparison in each.comparisons]
+    ranges = [each.pool_range for each in scored if each.pool_range]
     return MemoryAccuracy(
         num_cases=len(read),
         num_expressed=len(scored),
         quantities=[_table(quantity, comparisons) for quantity in QUANTITIES],
+        pool_coverage=coverage_of((each.low_bytes, each.recorded_bytes, each.high_bytes) for each in ranges),
+        pool_ranges=ranges,
         verdicts=[each.verdict for each in scored if each.verdict],
         comparisons=comparisons,
         left_out=left_out,
@@ -96,7 +100,14 @@ def _score(catalog: Catalog, record: StartUpRecord, expressed: Expressed) -> _Sc
     verdict = None
     if record.outcome is not None and "verdict" not in expressed.leave_out:
         verdict = StartVerdict(case=record.id, outcome=record.outcome, verdict=answer.verdict)
-    return _Scored(comparisons, verdict)
+    return _Scored(comparisons, _pool_range(record, expressed, answer), verdict)
+
+
+def _pool_range(record: StartUpRecord, expressed: Expressed, answer: MemoryAnswer) -> PoolRange | None:
+    pool, low, high = _bytes(record.kv_available_gib_per_gpu), answer.kv_cache_low_bytes, answer.kv_cache_high_bytes
+    if "kv_memory" in expressed.leave_out or pool is None or pool <= 0 or low is None or high is None:
+        return None
+    return PoolRange(case=record.id, low_bytes=low, recorded_bytes=pool, high_bytes=high)
 
 
 def _figures(
@@ -153,9 +164,13 @@ def _room(answer: MemoryAnswer) -> int:
 def answer_given_pool(catalog: Catalog, request: MemoryRequest, pool_bytes: int) -> MemoryAnswer:
     """The answer for a KV memory that is known: the reserve takes what the weights leave beyond it.
 
-    reserve = memory - weights - pool. Where the estimated weights leave less than the pool, the device is given the missing memory.
+    reserve = memory - weights - pool. Where the estimated weights leave less than the pool, the device is given the missing memory. An
+    engine whose pool follows from the context answers as it is.
     """
-    plain = estimates.memory(catalog, request).per_gpu
+    answer = estimates.memory(catalog, request)
+    if request.deployment.engine in POOL_OF_CONTEXT:
+        return answer
+    plain = answer.per_gpu
     reserve = plain.memory_bytes - plain.weights_bytes - pool_bytes
     deployment = request.deployment.model_copy(update={"memory_fraction_ratio": 1.0, "reserve_bytes_per_gpu": max(0, reserve)})
     if reserve < 0:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Final, Literal
 
 from app.accuracy.records import Outcome
-from app.domain.accuracy import ErrorSummary, Goal
+from app.domain.accuracy import Coverage, ErrorSummary, Goal
 from app.domain.memory import Verdict
 from app.domain.value import Value
 
@@ -76,6 +76,19 @@ class StartVerdict(Value):
     """The planner's verdict."""
 
 
+class PoolRange(Value):
+    """The planner's range of the KV memory of one accelerator around the recorded figure."""
+
+    case: str
+    """Id of the record."""
+    low_bytes: int
+    """Lower end [bytes]."""
+    recorded_bytes: int
+    """As recorded [bytes]."""
+    high_bytes: int
+    """Upper end [bytes]."""
+
+
 class QuantityTable(Value):
     """The errors of one quantity, together and by kind of model."""
 
@@ -111,6 +124,10 @@ class MemoryAccuracy(Value):
     """Records that a request expresses."""
     quantities: list[QuantityTable]
     """Errors by quantity."""
+    pool_coverage: Coverage
+    """How often the range of the KV memory held the recorded figure."""
+    pool_ranges: list[PoolRange]
+    """Those ranges."""
     verdicts: list[StartVerdict]
     """Verdicts of the starts whose end is recorded."""
     comparisons: list[Comparison]

@@ -20,6 +20,8 @@ def markdown_report(found: MemoryAccuracy, records: Iterable[ReadRecord], *, wor
         "",
         *_quantity_table(found.quantities),
         "",
+        *_coverage(found),
+        "",
         *_verdicts(found),
         "",
         "## By kind of model",
@@ -71,6 +73,18 @@ def _kind_table(table: QuantityTable) -> Iterator[str]:
         yield from ("", f"### {table.title}", "")
         header = ("kind", "n", "median", "90th percentile", "worst", "within the bound")
         yield from _table(header, ([kind, *_cells(summary, table.goal)] for kind, summary in table.by_kind.items()))
+
+
+def _coverage(found: MemoryAccuracy) -> Iterator[str]:
+    coverage = found.pool_coverage
+    if coverage.covered_ratio is None or coverage.median_width_ratio is None:
+        yield "No answer states a range of the KV memory."
+        return
+    yield (
+        f"The range of the KV memory holds the printed figure in {_percent(coverage.covered_ratio)} of {coverage.num_cases} cases "
+        f"({coverage.num_below} below it, {coverage.num_above} above); its median width is "
+        f"{_percent(coverage.median_width_ratio)} of the figure."
+    )
 
 
 def _verdicts(found: MemoryAccuracy) -> Iterator[str]:

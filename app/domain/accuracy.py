@@ -69,3 +69,36 @@ def summarise_errors(errors: Iterable[float], goal: Goal | None = None) -> Error
         within_bound_ratio=within,
         goal_met=None if goal is None or within is None else middle <= goal.median_error_ratio and within >= goal.share_ratio,
     )
+
+
+class Coverage(Value):
+    """How often a stated range held the recorded figure."""
+
+    num_cases: int
+    """Cases with a range and a recorded figure."""
+    num_below: int
+    """Recorded figures below the range."""
+    num_above: int
+    """Recorded figures above the range."""
+    covered_ratio: float | None
+    """Share of the cases whose range held the recorded figure; None without cases."""
+    median_width_ratio: float | None
+    """Median of (high - low) / recorded: how much the range leaves open; None without cases."""
+
+
+def coverage_of(ranges: Iterable[tuple[float, float, float]]) -> Coverage:
+    """Coverage of (low, recorded, high); recorded is above 0.
+
+    >>> coverage_of([(1, 2, 3), (1, 4, 3)]).covered_ratio
+    0.5
+    """
+    cases = list(ranges)
+    below = sum(recorded < low for low, recorded, _ in cases)
+    above = sum(recorded > high for _, recorded, high in cases)
+    return Coverage(
+        num_cases=len(cases),
+        num_below=below,
+        num_above=above,
+        covered_ratio=(len(cases) - below - above) / len(cases) if cases else None,
+        median_width_ratio=median((high - low) / recorded for low, recorded, high in cases) if cases else None,
+    )

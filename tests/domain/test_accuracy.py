@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.domain.accuracy import Goal, percentile_nearest_rank, relative_error_ratio, summarise_errors
+from app.domain.accuracy import Goal, coverage_of, percentile_nearest_rank, relative_error_ratio, summarise_errors
 
 GOAL = Goal(median_error_ratio=0.01, bound_ratio=0.05, share_ratio=0.75)
 
@@ -40,6 +40,13 @@ def test_a_goal_asks_for_the_median_and_the_share(errors: list[float], share: fl
 
 def test_nothing_to_summarise() -> None:
     assert summarise_errors([], GOAL) is None
+    assert coverage_of([]).covered_ratio is None
+
+
+def test_both_ends_of_a_range_belong_to_it() -> None:
+    found = coverage_of([(1, 1, 2), (1, 2, 2), (3, 2, 4), (1, 5, 4)])
+    assert (found.num_cases, found.num_below, found.num_above, found.covered_ratio) == (4, 1, 1, 0.5)
+    assert found.median_width_ratio == pytest.approx(0.55)
 
 
 @given(st.lists(st.floats(min_value=-1, max_value=1e6), min_size=1))
