@@ -7,8 +7,16 @@ from app.domain.activation import ActivationPeak
 from app.domain.deployment import Deployment, check_layout
 from app.domain.engine import EngineMemory
 from app.domain.engine_budget import (
-    NO_TERMS, Terms, budget_of, budget_with_reserve, is_unified, most_lean_peak_bytes, peak_of, pool_of, terms_of,
-)  # fmt: skip
+    NO_TERMS,
+    Terms,
+    budget_of,
+    budget_with_reserve,
+    is_unified,
+    most_lean_peak_bytes,
+    peak_of,
+    pool_of,
+    terms_of,
+)
 from app.domain.engine_defaults import Settings, default_notes, settings_of
 from app.domain.errors import InvalidInput
 from app.domain.hardware import Gpu
@@ -179,17 +187,10 @@ def _engine_fit(
     memory = gpu.require_memory_bytes()
     settings = settings_of(engine, gpu, deployment, length)
     loaded = loaded_weights_bytes_per_gpu(
-        llm,
-        deployment.weights,
-        tp=deployment.tp,
-        pp=deployment.pp,
-        dp=deployment.dp,
-        ep=deployment.ep,
-        engine=engine.engine,
+        llm, deployment.weights, tp=deployment.tp, pp=deployment.pp, dp=deployment.dp, ep=deployment.ep, engine=engine.engine,
         mtp=deployment.speculative is not None and deployment.speculative.draft_model is None,
-        max_num_batched_tokens=settings.max_num_batched_tokens,
-        unified_memory=is_unified(engine, gpu),
-    )
+        max_num_batched_tokens=settings.max_num_batched_tokens, unified_memory=is_unified(engine, gpu),
+    )  # fmt: skip
     weights = WeightsSize(loaded.num_bytes, loaded.basis, loaded.source, loaded.substituted)
     per_gpu = loaded.bytes_per_gpu if loaded_bytes is None else loaded_bytes
     peak = peak_of(llm, engine, deployment, settings, length)
