@@ -104,7 +104,8 @@ def _of_format(llm: Llm, weights: WeightFormat) -> Scheme:
             return Scheme("int8", dict.fromkeys(LINEARS, INT8_CHANNEL), _VLLM)
         case "awq" | "gptq":
             fullest = dict.fromkeys(("attention", *FEED_FORWARD), GROUP_32_ZERO)
-            return Scheme(weights, dict.fromkeys(LINEARS, GROUP_128_ZERO), _VLLM, fullest=fullest)
+            cost = GROUP_128 if weights == "gptq" else GROUP_128_ZERO  # symmetric GPTQ loads without zero points
+            return Scheme(weights, dict.fromkeys(LINEARS, cost), _VLLM, fullest=fullest)
         case "int4":
             leanest: Costs = dict.fromkeys(LINEARS, GROUP_128)
             fullest = {"experts": GROUP_32} if experts else dict.fromkeys(("attention", *FEED_FORWARD), GROUP_32_ZERO)
@@ -185,7 +186,7 @@ def native_scheme(llm: Llm) -> Scheme | None:
         elif name == "mxfp4":
             cost = MXFP4 if only_experts else Cost(MXFP4.bits, MXFP4.scale_bits)
         else:
-            zeros = 4 if name in ("awq", "gptq") else 0
+            zeros = 4 if name == "awq" else 0
             cost = Cost(4, (16 + zeros) / (int(group[1]) if group else 128))
         if "fbgemm" in text:
             where = ("dense", "experts")
