@@ -87,6 +87,8 @@ class EngineStart(Given):
     """CUDA graphs as estimated before the pool was sized [bytes]."""
     cuda_graph_bytes: Bytes | None = None
     """CUDA graphs as captured [bytes]."""
+    graphs_in_budget: bool | None = None
+    """Whether the estimated graphs were taken off the budget before the pool was sized."""
     state_bytes: Bytes | None = None
     """Pool of recurrent states beside the KV cache pool [bytes]."""
     kv_cache_bytes_per_gpu: SignedBytes | None = None

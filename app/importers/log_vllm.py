@@ -40,6 +40,7 @@ _PRINTED = (
     ("Raising max_num_batched_tokens", r"from \d+ to (?P<max_num_batched_tokens__int>\d+)"),
     ("Setting attention block size", r"size to (?P<block_size_tokens__int>\d+) tokens"),
     ("Auto-fit max_model_len", r"reduced from \d+ to (?P<fitted_len__int>\d+)"),
+    ("increase --gpu-memory-utilization from", r"from (?P<memory_fraction_ratio__float>[\d.]+) to"),
     ("The current --gpu-memory-utilization", r"utilization=(?P<memory_fraction_ratio__float>[\d.]+)"),
     # Before 0.8
     ("oading model weights took", rf"took (?P<weights_bytes_per_gpu__gib>{_N}) (?:GB|GiB)"),
@@ -78,6 +79,8 @@ _PRINTED = (
     ("Current kv cache memory in use", r"in use is (?P<exact_kv__bytes>\d+) bytes"),
     ("Graph capturing finished", rf"took (?P<cuda_graph_bytes__gib>{_N}) GiB"),
     ("Estimated CUDA graph memory", rf"memory: (?P<estimated_cuda_graph_bytes__gib>{_N}) GiB"),
+    ("CUDA graph memory profiling is enabled", r"(?P<graphs_counted__text>is enabled)"),
+    ("CUDA graph memory profiling will be", r"(?P<graphs_not_counted__text>will be)"),
     ("CUDA graph pool memory", rf"memory: (?P<cuda_graph_bytes__gib>{_N}) GiB \(actual\)"),
     ("memory for KV Cache as specified", rf"eserved (?P<kv_cache_bytes_per_gpu__gib>{_N}) GiB"),
     ("warming up sampler", r"with (?P<max_num_seqs__int>\d+) dummy requests"),
@@ -119,6 +122,8 @@ def _interpret(reading: Reading, notes: list[Note]) -> dict[str, object]:
     pools = reading.get("exact_kv") or reading.get("kv_cache_bytes_per_gpu")
     if pools:
         values["kv_cache_bytes_per_gpu"], values["largest_kv_cache_bytes_per_gpu"] = min(pools), max(pools)
+    if "graphs_counted" in reading or "graphs_not_counted" in reading:
+        values["graphs_in_budget"] = "graphs_counted" in reading
     if "max_num_batched_tokens" in values:
         # What is given is raised for some models, and the last line does not always come from the same process.
         values["max_num_batched_tokens"] = max(reading["max_num_batched_tokens"])

@@ -63,7 +63,12 @@ FIGURES: dict[str, dict[str, object]] = {
         "kv_cache_bytes_per_gpu": 7.47,
         "kv_cache_tokens": 122_304,
     },
-    "vllm-0.20.0-gemma-4-26b-a4b-gb10": {"estimated_cuda_graph_bytes": 1.69, "cuda_graph_bytes": 0.66, "kv_cache_tokens": 177_440},
+    "vllm-0.20.0-gemma-4-26b-a4b-gb10": {
+        "estimated_cuda_graph_bytes": 1.69,
+        "graphs_in_budget": True,
+        "cuda_graph_bytes": 0.66,
+        "kv_cache_tokens": 177_440,
+    },
     "vllm-0.25.1-gemma-4-26b-a4b-nvfp4-gb10": {"max_num_batched_tokens": 2496, "max_num_seqs": 32, "kv_cache_tokens": 3_912_140},
     "vllm-0.25.1-qwen3.8-27b-nvfp4-gb10": {
         "model": "unsloth/Qwen3.8-27B-NVFP4",
