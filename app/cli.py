@@ -21,7 +21,7 @@ from sqlalchemy.orm import Session
 from app import log_setup
 from app.accuracy.memory import memory_accuracy
 from app.accuracy.records import RecordsUnreadable, read_records
-from app.accuracy.report import markdown_report
+from app.accuracy.report import markdown_report, markdown_summary, with_summary
 from app.api.openapi import document
 from app.db import schema
 from app.db.session import open_engine, session_factory
@@ -128,10 +128,14 @@ def memory_against_records(
     *,
     cases: Annotated[Path, typer.Option(help="Recorded start-ups, JSON Lines; readings are taken from the file beside it.")] = MEMORY_CASES,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of Markdown.")] = False,
+    readme: Annotated[Path | None, typer.Option(help="Write the summary between the marks of this document; print nothing.")] = None,
 ) -> None:
     """Print how far the memory answers are from what engines printed at start-up; needs no database."""
     records = read_records(cases)
     found = memory_accuracy(CatalogHolder().current, records)
+    if readme is not None:
+        readme.write_text(with_summary(readme.read_text(encoding="utf-8"), markdown_summary(found)), encoding="utf-8")
+        return
     print(found.model_dump_json(indent=2) if as_json else markdown_report(found, records), end="")
 
 

@@ -12,9 +12,12 @@ NOTE_CHARACTERS = 240
 _OUTCOMES = ("started", "failed")
 
 
-def markdown_report(found: MemoryAccuracy, records: Iterable[ReadRecord], *, worst: int = WORST_PER_QUANTITY) -> str:
-    """Errors by quantity and kind of model, coverage of the range, verdicts, the worst misses, and what is not judged."""
-    notes = {each.record.id: each.record.notes for each in records}
+README_MARKS = "<!-- inferplan accuracy memory -->", "<!-- end -->"
+"""What stands before and after the summary in a document that carries it."""
+
+
+def markdown_summary(found: MemoryAccuracy) -> str:
+    """Errors by quantity against their goals, coverage of the range, and verdicts."""
     lines = [
         f"{found.num_expressed} of {found.num_cases} recorded start-ups are expressed as requests. Errors are relative, without sign.",
         "",
@@ -23,6 +26,14 @@ def markdown_report(found: MemoryAccuracy, records: Iterable[ReadRecord], *, wor
         *_coverage(found),
         "",
         *_verdicts(found),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def markdown_report(found: MemoryAccuracy, records: Iterable[ReadRecord], *, worst: int = WORST_PER_QUANTITY) -> str:
+    """The summary, errors by kind of model, the worst misses, and what is not judged."""
+    notes = {each.record.id: each.record.notes for each in records}
+    lines = [
         "",
         "## By kind of model",
         *(line for table in found.quantities for line in _kind_table(table)),
@@ -31,9 +42,18 @@ def markdown_report(found: MemoryAccuracy, records: Iterable[ReadRecord], *, wor
         *_worst(found, notes, worst),
         "",
         "## Not judged",
+        "",
         *(f"- {each.case}, {', '.join(each.parts) or 'the whole case'}: {each.reason}" for each in found.left_out),
     ]
-    return "\n".join(lines) + "\n"
+    return markdown_summary(found) + "\n".join(lines) + "\n"
+
+
+def with_summary(document: str, summary: str) -> str:
+    """The document with this summary between its marks; a document without marks is returned as it is."""
+    begin, end = README_MARKS
+    before, mark, rest = document.partition(begin)
+    _, last, after = rest.partition(end)
+    return f"{before}{mark}\n\n{summary}\n{last}{after}" if last else document
 
 
 def _percent(ratio: float) -> str:
