@@ -164,6 +164,13 @@ def test_a_model_without_known_layers_is_divided() -> None:
     assert loaded.parts == ()
 
 
+@pytest.mark.parametrize(("weights", "ratio"), [(None, 1.03), ("bf16", 1.03), ("fp8", 1.2), ("awq", 1.6)])
+def test_a_divided_size_may_be_more_the_fewer_bits_it_has(weights: WeightFormat | None, ratio: float) -> None:
+    loaded = loaded_weights_bytes_per_gpu(dense(), weights, tp=1)
+    assert loaded.high_bytes_per_gpu == math.ceil(loaded.bytes_per_gpu * ratio)
+    assert loaded.low_bytes_per_gpu == math.floor(loaded.bytes_per_gpu * 0.97)
+
+
 @pytest.mark.parametrize(
     ("words", "name", "kind", "bits"),
     [
