@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 from app.domain.engine import ActivationModel, EncoderPeak
 from app.domain.llm import Llm
+from app.domain.recurrent import GatedDeltaNet, KimiDeltaAttention
 
 VOCABULARY_PADDING = 64
 """Rows of the vocabulary are padded to a multiple of this. Source:
@@ -47,8 +48,9 @@ def activation_peak(
     """Peak of the profile run on the rank that samples.
 
     sampler = (c S + 4 rows) V, S sequences (at most the batched tokens), V the padded vocabulary, plus expert workspaces where they
-    persist; forward = 6 M I / tp + 4 M H for dense layers, M k (max(2 I, H) + I) 2 bytes + 4 M H for k experts per token of inner width
-    I / tp; inputs = 2 M H. Counts, widths and tokens in; bytes out. Logits are gathered, so tp does not divide the sampler.
+    persist; forward = inner + 4 M H with inner = 6 M I / tp for dense layers, M k (max(2 I, H) + I) 2 bytes for k experts per token of
+    inner width I / tp, r M D / tp where delta-rule layers of D value elements take more; inputs = 2 M H. Counts, widths and tokens in;
+    bytes out. Logits are gathered, so tp does not divide the sampler.
     """
     hidden, vocabulary = llm.hidden_size, llm.vocab_size
     if hidden is None or llm.layer_groups is None:
@@ -62,6 +64,7 @@ def activation_peak(
         sampler = (per_logit * rows + 4 * model.num_logit_rows_extra) * padded
         sampler += workspace if model.workspace_persists else 0
     inner = workspace or model.bytes_per_inner_element * tokens * _dense_width(llm) / tp
+    inner = max(inner, model.bytes_per_recurrent_element * tokens * _recurrent_width(llm) / tp)
     forward = inner + model.bytes_per_hidden_element * tokens * hidden
     encoder = _encoder_bytes(llm, model, max_model_len_tokens, tp)
     return ActivationPeak(int(sampler), int(forward), encoder, int(model.bytes_per_kept_element * tokens * hidden), True)
@@ -70,6 +73,16 @@ def activation_peak(
 def _dense_width(llm: Llm) -> int:
     parts = (part for group in llm.layer_groups or () for part in group.feed_forward if part.kind == "dense")
     return max((part.intermediate_size for part in parts), default=0)
+
+
+def _recurrent_width(llm: Llm) -> int:
+    widest = 0
+    for group in llm.layer_groups or ():
+        if isinstance(group.mixer, GatedDeltaNet):
+            widest = max(widest, group.mixer.num_value_heads * group.mixer.value_head_dim)
+        elif isinstance(group.mixer, KimiDeltaAttention):
+            widest = max(widest, group.mixer.num_heads * group.mixer.head_dim)
+    return widest
 
 
 def _expert_workspace_bytes(llm: Llm, hidden: int, tokens: int, tp: int) -> int:

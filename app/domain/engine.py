@@ -76,6 +76,8 @@ class ActivationModel(Given):
     """Sampler bytes per (sequence, vocabulary entry)."""
     bytes_per_logit_low: Factor
     """The same where a leaner sampler is installed, unknown from outside."""
+    lean_builds: tuple[str, ...] = ()
+    """Texts in a version that mark builds which bring the leaner sampler."""
     num_logit_rows_extra: Count = 0
     """Further single-precision rows of the vocabulary, one per multiprocessor."""
     workspace_persists: bool = False
@@ -84,6 +86,9 @@ class ActivationModel(Given):
     """Forward pass, per token and element of the inner width on one rank."""
     bytes_per_hidden_element: Factor = 4
     """Forward pass, per token and element of the residual stream."""
+    bytes_per_recurrent_element: Factor = 34
+    """Delta-rule layers, per token and value element on one rank: inputs and outputs of the convolution and of the chunked recurrence in 16
+    bits (q, k, v before and after, w, u, new values, output), gates and their sums in 32, one state per 64 tokens, scores of a chunk."""
     bytes_per_kept_element: Factor = 2
     """Inputs that stay allocated, per token and element of the residual stream."""
     encoders: tuple[EncoderPeak, ...] = ()
@@ -103,6 +108,10 @@ class GraphMemory(Given):
     """Per layer and captured batch size [bytes]."""
     bytes_per_layer: Bytes = 0
     """Per layer, whatever the number of batch sizes [bytes]."""
+    bytes_per_state_layer_and_graph: Bytes = 0
+    """Per layer and captured batch size of models that keep a recurrent state, in place of the other terms where it is more."""
+    bytes_per_logit: Factor = 0
+    """Per sequence and vocabulary entry of the largest captured batch."""
 
 
 class PagingRules(Given):
@@ -129,7 +138,9 @@ class PagingRules(Given):
     speculative_state_blocks: bool = False
     """Each draft token adds a state block per sequence and group."""
     state_in_blocks: bool = True
-    """Recurrent state lives in blocks; else it is allocated beside them."""
+    """Recurrent state lives in blocks; else it is allocated beside them, for every sequence that may run."""
+    wide_state_model_types: tuple[str, ...] = ()
+    """Beginnings of `model_type` of state space models whose checkpoints ask for single precision; others keep 16 bits."""
     hybrid_alignment_tokens: PositiveInt = 16
     """Blocks of hybrids are a multiple of this."""
     latent_alignment_tokens: PositiveInt = 16
@@ -161,10 +172,21 @@ class StaticReserve(Given):
     """Per tp x pp."""
     bytes_per_graph_seq: Bytes
     """Per sequence of the largest captured batch."""
+    bytes_per_graph_seq_and_dp: Bytes = 0
+    """Per sequence of the largest captured batch and attention data-parallel rank, with more than one."""
     least_on_large_bytes: Bytes
     """Least reserve on large devices [bytes]."""
     large_memory_bytes: Bytes
     """Devices above this are large [bytes]."""
+
+
+class FractionByGpus(Given):
+    """Default fraction of replicas of at least so many accelerators."""
+
+    num_gpus: PositiveInt
+    """tp x pp, at least."""
+    fraction_ratio: Annotated[float, Field(gt=0, le=1)]
+    """Share of the memory."""
 
 
 class KvBand(Given):
@@ -199,6 +221,8 @@ class EngineMemory(Given):
     """Further memory on devices that share it with the host [bytes]."""
     unified_devices: tuple[str, ...] = ()
     """Devices whose name contains one of these texts share their memory with the host."""
+    runtime_amd: Spread
+    """Further memory of the runtime on AMD devices [bytes]."""
     communication_switched: Spread
     """Buffers between GPUs behind a switch with in-network reduction, tp 2 and above [bytes]."""
     communication_other: Spread
@@ -209,6 +233,8 @@ class EngineMemory(Given):
     """Peak of the profile run."""
     graphs: GraphMemory
     """CUDA graphs."""
+    fractions: tuple[FractionByGpus, ...] = ()
+    """Default fraction by size of the replica, first match; before `default_fraction_ratio`."""
     static_reserve: StaticReserve | None = None
     """Reserve from which the engine derives its fraction."""
     paging: PagingRules

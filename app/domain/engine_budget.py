@@ -67,9 +67,11 @@ def communication_of(engine: EngineMemory, gpu: Gpu) -> Spread:
 
 def peak_of(llm: Llm, engine: EngineMemory, deployment: Deployment, settings: Settings, length: int | None) -> ActivationPeak:
     """The profile run of the deployment."""
+    builds = engine.activation.lean_builds
     return activation_peak(
         llm,
         engine.activation,
+        leanest=any(part in (deployment.engine_version or "") for part in builds),
         max_num_seqs=settings.max_num_seqs,
         max_num_batched_tokens=settings.max_num_batched_tokens,
         max_model_len_tokens=length,
@@ -101,11 +103,25 @@ def terms_of(llm: Llm, gpu: Gpu, engine: EngineMemory, deployment: Deployment, s
     if not deployment.enforce_eager:
         model = engine.graphs
         each = model.bytes_per_layer_and_graph * num_captured_graphs(settings) + model.bytes_per_layer
-        graphs = model.fixed_bytes + layers * each
+        if llm.keeps_state:
+            each = max(each, model.bytes_per_state_layer_and_graph * num_captured_graphs(settings))
+        graphs = model.fixed_bytes + layers * each + int(model.bytes_per_logit * settings.max_num_seqs * (llm.vocab_size or 0))
     runtime = engine.runtime.typical_bytes + (engine.runtime_unified.typical_bytes if is_unified(engine, gpu) else 0)
+    runtime += engine.runtime_amd.typical_bytes if (gpu.vendor or "").startswith("AMD") else 0
+    runtime += _state_beside_blocks(llm, engine, deployment, settings)
     communication = communication_of(engine, gpu).typical_bytes if deployment.tp > 1 else 0
     inside = engine.graphs.inside_budget
     return Terms(peak.total_bytes, graphs if inside else 0, communication, runtime, 0 if inside else graphs)
+
+
+def _state_beside_blocks(llm: Llm, engine: EngineMemory, deployment: Deployment, settings: Settings) -> int:
+    """Recurrent state of every sequence that may run, where it does not live in the blocks [bytes]: layers x state x sequences."""
+    rules = engine.paging
+    if rules.state_in_blocks or not llm.keeps_state:
+        return 0
+    kinds = layer_kinds(llm, "bf16", rules, tp=deployment.tp)
+    sequences = settings.max_num_seqs if rules.paged else deployment.max_num_seqs or rules.num_slots
+    return sequences * sum(-(-kind.num_layers // deployment.pp) * kind.state_bytes for kind in kinds)
 
 
 def budget_of(memory_bytes: int, engine: EngineMemory, fraction: float | None, weights_bytes: int, terms: Terms) -> Budget:

@@ -48,7 +48,8 @@ def settings_of(engine: EngineMemory, gpu: Gpu, deployment: Deployment, length: 
         batched = min(batched, running * length)
     fraction = deployment.memory_fraction_ratio
     if fraction is None:
-        fraction = engine.default_fraction_ratio
+        ranks = deployment.tp * deployment.pp
+        fraction = next((each.fraction_ratio for each in engine.fractions if ranks >= each.num_gpus), engine.default_fraction_ratio)
     if fraction is None and engine.static_reserve is not None:
         fraction = _static_fraction(engine, gpu, deployment, batched, usual)
     wide = usual.num_graph_seqs_wide if deployment.tp >= 4 else usual.num_graph_seqs
@@ -62,6 +63,8 @@ def _static_fraction(engine: EngineMemory, gpu: Gpu, deployment: Deployment, chu
     graphs = (usual.num_graph_seqs_wide if deployment.tp >= 4 else usual.num_graph_seqs) or 0
     kept = reserve.fixed_bytes + reserve.bytes_per_chunk_token * max(chunk, reserve.least_chunk_tokens)
     kept += reserve.bytes_per_gpu_of_layout * deployment.tp * deployment.pp + reserve.bytes_per_graph_seq * graphs
+    if deployment.dp > 1:
+        kept += reserve.bytes_per_graph_seq_and_dp * graphs * deployment.dp
     if memory > reserve.large_memory_bytes:
         kept = max(kept, reserve.least_on_large_bytes)
     return max(0.01, round((memory - kept) / memory, 3))

@@ -9,6 +9,7 @@ from app.domain.engine import PagingRules
 from app.domain.kv_cache import CONVOLUTION_BYTES_PER_ELEMENT, STATE_BYTES_PER_ELEMENT
 from app.domain.llm import LayerGroup, Llm
 from app.domain.precision import KV_CACHE, KvFormat
+from app.domain.recurrent import LightningAttention, Mamba1, Mamba2
 
 SPARSE_LATENT_FP8_BYTES = 656
 """Latent in 8 bits beside its scales and a 16-bit rotary key, of models whose indexer selects tokens [bytes/token]. Source:
@@ -19,6 +20,11 @@ https://github.com/vllm-project/vllm/blob/v0.33.0/vllm/model_executor/models/dee
 PADDED_HEAD = 256
 """Width to which whole keys and values of latent attention were padded before the latent was cached [elements]. Source:
 https://github.com/vllm-project/vllm/blob/v0.6.4/vllm/model_executor/models/deepseek_v2.py (head_size 256)."""
+
+
+NARROW_STATE = (Mamba1, Mamba2, LightningAttention)
+"""Mixers whose state is kept in the model's 16 bits unless the checkpoint asks for more; delta rules keep single precision. Source:
+https://github.com/vllm-project/vllm/blob/v0.19.1/vllm/model_executor/layers/mamba/mamba_utils.py (MambaStateDtypeCalculator)."""
 
 
 class LayerKind(NamedTuple):
@@ -41,10 +47,11 @@ def layer_kinds(llm: Llm, kv_format: KvFormat, rules: PagingRules, *, tp: int, s
     where the engine knows none.
     """
     size = KV_CACHE[kv_format].bytes_per_element
+    wide = (llm.model_type or "").startswith(rules.wide_state_model_types)
     drafts = speculative.num_draft_tokens if speculative else 0
     found: dict[tuple[object, ...], int] = {}
     for group in llm.layer_groups or ():
-        for kind in _kinds_of(group, size, kv_format, rules, tp, drafts):
+        for kind in _kinds_of(group, size, kv_format, rules, tp, drafts, wide):
             found[kind] = found.get(kind, 0) + group.num_layers
     if speculative is not None and speculative.draft_model is None and llm.num_mtp_layers:
         widest = next((key for key in found if key[0] == "full"), None)
@@ -53,7 +60,9 @@ def layer_kinds(llm: Llm, kv_format: KvFormat, rules: PagingRules, *, tp: int, s
     return [LayerKind(key[0], count, *key[1:]) for key, count in found.items()]  # type: ignore[arg-type]
 
 
-def _kinds_of(group: LayerGroup, size: float, kv_format: KvFormat, rules: PagingRules, tp: int, drafts: int) -> list[tuple[object, ...]]:
+def _kinds_of(
+    group: LayerGroup, size: float, kv_format: KvFormat, rules: PagingRules, tp: int, drafts: int, wide: bool
+) -> list[tuple[object, ...]]:
     """(kind, bytes per token, window, state bytes, latent) of one layer of a group."""
     mixer = group.mixer
     if mixer is None:
@@ -78,7 +87,8 @@ def _kinds_of(group: LayerGroup, size: float, kv_format: KvFormat, rules: Paging
         return kinds + ([("full", history, 0, 0, True)] if history else [])
     kernel = getattr(mixer, "conv_kernel_size", 1)
     tail = cache.convolution // (kernel - 1) * (kernel - 1 + drafts) if kernel > 1 else cache.convolution
-    return [("state", 0.0, 0, cache.state * STATE_BYTES_PER_ELEMENT + tail * CONVOLUTION_BYTES_PER_ELEMENT, False)]
+    element = STATE_BYTES_PER_ELEMENT if wide or not isinstance(mixer, NARROW_STATE) else CONVOLUTION_BYTES_PER_ELEMENT
+    return [("state", 0.0, 0, cache.state * element + tail * CONVOLUTION_BYTES_PER_ELEMENT, False)]
 
 
 def _latent(

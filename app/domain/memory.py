@@ -230,7 +230,7 @@ def _engine_fit(
         above += loaded.bytes_per_gpu - loaded.low_bytes_per_gpu
     low, high = max(0, budget.room_bytes - below), max(0, budget.room_bytes + above)
     if engine.fraction_basis == "exact":
-        low, high = min(low, longest), min(high, longest)
+        low, high = min(low, int(longest * (1 - band.relative_ratio))), min(high, int(longest * (1 + band.relative_ratio)))
     costs = {"max_num_seqs": f"With few sequences the KV cache is up to {gigabytes(lean)} larger."} if lean > 0 else {}
     return Fit(
         weights,

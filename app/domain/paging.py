@@ -197,6 +197,8 @@ def cell_pool(
     kinds: list[LayerKind], rules: PagingRules, *, block_size_tokens: int, pp: int, max_num_batched_tokens: int, num_slots: int
 ) -> CellPool:
     """A pool of tokens or cells; see `CellPool` for what is in it. Layers are those of the fullest pipeline stage."""
+    if not rules.state_in_blocks:
+        kinds = [kind for kind in kinds if kind.kind != "state"]
     stage = {kind: -(-kind.num_layers // pp) for kind in kinds}
     full = sum(count * kind.bytes_per_token for kind, count in stage.items() if kind.kind == "full")
     windowed = [(kind, count) for kind, count in stage.items() if kind.window_tokens]
@@ -214,7 +216,7 @@ def cell_pool(
         full,
         windows,
         rules.window_rounding_tokens,
-        0 if ahead else state * (num_slots if not rules.paged else 1),
+        0 if ahead else state,
         ahead,
         not rules.paged,
     )
