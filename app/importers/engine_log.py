@@ -32,7 +32,7 @@ def read_log(text: str, *, pointer: str = "/log") -> ReadStart:
     """The last start of a log with notes on what was ambiguous; raises InvalidInput when no line of a start is recognised."""
     lines = lines_of(text)
     found = {name: _last_start(engine, lines) for name, engine in ENGINES.items()}
-    counts = {name: one.num_recognised for name, (one, _) in found.items() if one.reading or one.failure}
+    counts = {name: one.num_figures for name, (one, _) in found.items() if one.reading or one.failure}
     if not counts:
         raise InvalidInput("no line of an engine's start is recognised in the log", field=pointer, expected=EXPECTED)
     name = max(counts, key=lambda each: counts[each])
@@ -56,9 +56,11 @@ def read_log(text: str, *, pointer: str = "/log") -> ReadStart:
 
 
 def _last_start(engine: EngineLines, lines: list[str]) -> tuple[Found, int]:
-    """(what the last start with figures printed, number of starts)."""
+    """(what the last start printed that measured something or failed, number of such starts); without one, the last that says anything."""
     each = [found for found in (read_lines(engine, one) for one in starts(engine, lines)) if found.reading or found.failure]
-    return (each[-1], len(each)) if each else (Found({}, None, 0, []), 0)
+    measured = [found for found in each if found.is_measured]
+    best = measured or each
+    return (best[-1], len(measured)) if best else (Found({}, None, []), 0)
 
 
 def _failure(found: Found) -> StartFailure | None:

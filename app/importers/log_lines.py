@@ -72,8 +72,17 @@ class Found(NamedTuple):
 
     reading: Reading
     failure: tuple[StopName, re.Match[str]] | None
-    num_recognised: int
     not_understood: list[str]
+
+    @property
+    def num_figures(self) -> int:
+        """Different figures, and the failure: how much of the log is of this engine."""
+        return len(self.reading) + (self.failure is not None)
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether it got further than its settings."""
+        return bool(set(self.reading) - SETTINGS - OF_THE_DEVICE) or self.failure is not None
 
 
 def lines_of(text: str) -> list[str]:
@@ -104,21 +113,19 @@ def read_lines(engine: EngineLines, lines: Sequence[str]) -> Found:
     """Figures and failure of one start."""
     reading: Reading = {}
     failure: tuple[StopName, re.Match[str]] | None = None
-    num_recognised = 0
     not_understood: list[str] = []
     for line in lines:
         if engine.ready.search(line):
-            return Found(reading, None, num_recognised + 1, not_understood)
+            return Found(reading, None, not_understood)
         figures = list(_figures(engine, line))
         for name, value in figures:
             reading.setdefault(name, []).append(value)
         if failure is None:
             failure = _failed(engine, line, reading)
-        if figures or any(each.match(line) for each in engine.failures):
-            num_recognised += 1
-        elif _SIZED.search(line) and _ABOUT_MEMORY.search(line) and not engine.known.search(line) and line not in not_understood:
+        is_known = figures or any(each.match(line) for each in engine.failures) or engine.known.search(line)
+        if not is_known and _SIZED.search(line) and _ABOUT_MEMORY.search(line) and line[:200] not in not_understood:
             not_understood.append(line[:200])
-    return Found(reading, failure, num_recognised, not_understood[:MAX_NOT_UNDERSTOOD])
+    return Found(reading, failure, not_understood[:MAX_NOT_UNDERSTOOD])
 
 
 def _figures(engine: EngineLines, line: str) -> Iterator[tuple[str, Figure]]:

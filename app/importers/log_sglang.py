@@ -25,6 +25,7 @@ _PRINTED = (
     (_ARGUMENTS, r"\bdisable_cuda_graph=(?P<enforce_eager__text>True|False)"),
     ("sglang", r"\bsglang(?: version|==| v)\s*(?P<engine_version__text>\d+\.\d+\.\d[\w.+]*)"),
     ("total GPU memory per device", r"using min: (?P<memory_bytes__mib>\d+) MiB"),
+    ("total capacity of", r"total capacity of (?P<memory_bytes__gib>[\d.]+) GiB"),
     ("Load weight begin", r"avail mem=(?P<before_load__gib>[\d.]+) GB"),
     ("Load weight end", rf"end\.(?:.{{0,100}}\btype=(?P<load_type__text>\w+))?.{{0,200}}mem usage=(?P<load__gib>{_N}) GB"),
     (

@@ -13,7 +13,7 @@ BLOCK_SIZE_TOKENS = 16
 """Default of versions that print blocks and no tokens (`vllm/config.py`, CacheConfig)."""
 
 _N = NUMBER
-_CONFIG, _ARGUMENTS = "LLM engine", "gs"
+_CONFIG, _ARGUMENTS = "Initializing a", "gs"
 _PRINTED = (
     ("API server version", r"API server version (?P<engine_version__text>\d+\.\d[\w.+]*)"),
     ("version ", r"[█▄].{0,60} version (?P<engine_version__text>\d+\.\d[\w.+]*)"),
@@ -42,6 +42,7 @@ _PRINTED = (
     ("Auto-fit max_model_len", r"reduced from \d+ to (?P<fitted_len__int>\d+)"),
     ("increase --gpu-memory-utilization from", r"from (?P<memory_fraction_ratio__float>[\d.]+) to"),
     ("The current --gpu-memory-utilization", r"utilization=(?P<memory_fraction_ratio__float>[\d.]+)"),
+    ("total capacity of", r"total capacity of (?P<memory_bytes__gib>[\d.]+) GiB"),
     # Before 0.8
     ("oading model weights took", rf"took (?P<weights_bytes_per_gpu__gib>{_N}) (?:GB|GiB)"),
     (
@@ -59,7 +60,7 @@ _PRINTED = (
     ("Memory profiling results", r"peak_torch_memory=(?P<torch_peak__gib>[\d.]+)GiB"),
     ("Memory profiling results", rf"non_torch_memory=(?P<non_torch_bytes__gib>{_N})GiB"),
     ("Memory profiling results", rf"kv_cache_size=(?P<kv_cache_bytes_per_gpu__gib>{_N})GiB"),
-    (" blocks: ", r"(?:GPU|cuda) blocks: (?P<paged_blocks__int>[\d,]+)"),
+    (" blocks: ", r"(?:GPU|cuda|rocm) blocks: (?P<paged_blocks__int>[\d,]+)"),
     # Since 0.8
     ("Model loading took", rf"took (?P<weights_bytes_per_gpu__gib>{_N}) (?:GB|GiB)"),
     ("Available KV cache memory", rf"memory: (?P<kv_cache_bytes_per_gpu__gib>{_N}) GiB"),
@@ -159,7 +160,7 @@ def _note_overrides(reading: Reading, notes: list[Note]) -> None:
 
 
 VLLM = EngineLines(
-    begins=re.compile(r"vLLM API server version|LLM engine \(v|(?:█|▄).*version \d|vLLM is starting"),
+    begins=re.compile(r"vLLM API server version|Initializing an? .{0,10}LLM engine \(v|(?:█|▄).*version \d|vLLM is starting"),
     ready=re.compile(r"Application startup complete|Starting vLLM API server|Uvicorn running on"),
     printed=tuple(Printed(where, re.compile(pattern)) for where, pattern in _PRINTED),
     failures=_FAILURES,

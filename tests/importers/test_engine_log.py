@@ -188,6 +188,7 @@ POOL = LOADED + "INFO [gpu_worker.py:1] Available KV cache memory: 5.00 GiB\nINF
             "free_memory",
             id="other-processes",  # https://github.com/mrpid12org/imageworks
         ),
+        pytest.param(LOADED + "CUDA out of memory. GPU 0 has a total capacity of 15.47 GiB of which", "profile_run", id="capacity"),
         pytest.param("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.74 GiB.", "weights_load", id="load"),
         pytest.param(LOADED + "CUDA out of memory. Tried to allocate 1.02 GiB.", "profile_run", id="profile"),
         pytest.param(
@@ -270,6 +271,21 @@ def test_colours_ranks_and_progress_bars_do_not_hide_figures() -> None:
 
 def test_what_happens_after_the_start_is_no_failed_start() -> None:
     assert read_start_up(POOL + "INFO: Application startup complete.\nCUDA out of memory. Tried to allocate 2 GiB.").failure is None
+
+
+def test_a_crash_that_repeats_the_settings_is_no_new_start() -> None:
+    """https://github.com/trietnguyeminh/Submission---EXACT--IJCNN (vllm_server.log)"""
+    text = "INFO [core.py:112] Initializing a V1 LLM engine (v0.22.1) with config: model='m', max_seq_len=4096, tensor_parallel_size=2\n"
+    dump = "ERROR [dump_input.py:72] Dumping input data for V1 LLM engine (v0.22.1) with config: model='m', max_seq_len=9"
+    start = read_start_up(text + POOL + "INFO: Application startup complete.\n" + dump)
+    assert (start.engine, start.tp, start.max_model_len_tokens, start.kv_cache_tokens) == ("vllm", 2, 4096, 40_960)
+
+
+def test_a_restart_that_did_not_get_to_figures_leaves_the_one_before() -> None:
+    again = "INFO [core.py:112] Initializing a V1 LLM engine (v0.22.1) with config: model='m', max_seq_len=4096\n"
+    found = read_log(again + POOL + again)
+    assert found.start.kv_cache_tokens == 40_960
+    assert found.notes == []
 
 
 def test_contradictions_and_unknown_lines_are_said() -> None:
