@@ -1,6 +1,7 @@
 """Weights as engines printed them ("Model loading took", "model weights take", "mem usage") against weights as loaded.
 
-The cases are those of tests/accuracy/memory_cases.jsonl, which names the log of each. Logs that no constant was read from are apart.
+The cases are those of tests/accuracy/memory_cases.jsonl, which names the log of each. LATER are start-ups found in public text after
+the rules were written, with those that disagree; of them only the GPTQ row changed a rule (no zero points).
 """
 
 from typing import Any
@@ -42,7 +43,7 @@ RECORDED: list[tuple[str, str, WeightFormat | None, dict[str, Any], float, float
     ("mc-149", "qwen2.5-1.5b", None, {"engine": "sglang", "unified_memory": True}, 3.29, 0.01),
     ("mc-135", "llama-3.1-8b", "fp8", {"engine": "tensorrt-llm"}, 8.55, 0.004),
 ]
-KEPT_APART: list[tuple[str, str, WeightFormat | None, dict[str, Any], float, float]] = [
+LATER: list[tuple[str, str, WeightFormat | None, dict[str, Any], float, float]] = [
     # engine and device of the log
     ("vLLM 0.15.1, TP 4", "glm-4.7", "nvfp4", {"tp": 4}, 47.11, 0.005),
     ("vLLM, GB10, nvidia's build", "gemma-4-26b-a4b", "nvfp4", {}, 15.76, 0.003),
@@ -57,14 +58,32 @@ KEPT_APART: list[tuple[str, str, WeightFormat | None, dict[str, Any], float, flo
     ("vLLM, latent attention", "glm-4.7-flash", None, {}, 55.87, 0.002),
     ("vLLM", "phi-4-mini", None, {}, 7.17, 0.002),
     ("SGLang, B200", "qwen3-8b", None, {"engine": "sglang"}, 15.28, 0.0005),
+    ("vLLM 0.10, 31 images", "gemma-3-27b", None, {}, 51.7891, 0.012),
+    ("vLLM, 4B", "qwen3-4b", None, {}, 7.6065, 0.008),
+]
+DISAGREE: list[tuple[str, str, WeightFormat | None, dict[str, Any], float, float]] = [
+    # printed more than the range allows, for reasons that are not known
+    ("SGLang, TP 8", "kimi-k2.5", None, {"tp": 8, "engine": "sglang"}, 73.58, 0.033),
+    ("vLLM, TP 8", "deepseek-v4-flash", None, {"tp": 8}, 19.79, 0.048),
+    ("vLLM, TP 2", "deepseek-v4-flash", None, {"tp": 2}, 75.62, 0.037),
+    ("vLLM 0.28.0", "qwen2.5-1.5b", None, {}, 2.98, 0.034),
+    ("vLLM, Turing, QAT build", "gemma-4-e2b", "int4", {}, 8.02, 0.11),
 ]
 
 
-@pytest.mark.parametrize(("log", "slug", "weights", "layout", "printed_gib", "tolerance"), RECORDED + KEPT_APART)
+@pytest.mark.parametrize(("log", "slug", "weights", "layout", "printed_gib", "tolerance"), RECORDED + LATER)
 def test_recorded_starts(log: str, slug: str, weights: WeightFormat | None, layout: Any, printed_gib: float, tolerance: float) -> None:
     loaded = loaded_weights_bytes_per_gpu(BUNDLED.models[slug], weights, **{"tp": 1, **layout})
     assert loaded.bytes_per_gpu / GIB == pytest.approx(printed_gib, rel=tolerance)
     assert loaded.low_bytes_per_gpu <= printed_gib * GIB <= loaded.high_bytes_per_gpu
+
+
+@pytest.mark.parametrize(("log", "slug", "weights", "layout", "printed_gib", "tolerance"), DISAGREE)
+def test_starts_that_disagree_do_so_by_no_more(
+    log: str, slug: str, weights: WeightFormat | None, layout: Any, printed_gib: float, tolerance: float
+) -> None:
+    loaded = loaded_weights_bytes_per_gpu(BUNDLED.models[slug], weights, **{"tp": 1, **layout})
+    assert printed_gib * (1 - tolerance) < loaded.bytes_per_gpu / GIB < printed_gib
 
 
 @pytest.mark.parametrize(
