@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from app.domain.activation import ActivationPeak, activation_peak
 from app.domain.attention import CompressedAttention
+from app.domain.compressed_pages import compressed_pool
 from app.domain.deployment import Deployment
 from app.domain.engine import EngineMemory, Spread
 from app.domain.engine_defaults import Settings, num_captured_graphs
@@ -159,6 +160,12 @@ def pool_of(llm: Llm, engine: EngineMemory, deployment: Deployment, settings: Se
     compressed = any(isinstance(group.mixer, CompressedAttention) for group in llm.layer_groups)
     if not kinds:
         return None
+    if engine.engine == "vllm" and compressed:
+        own = compressed_pool(
+            llm, rules, pp=deployment.pp, max_num_batched_tokens=settings.max_num_batched_tokens, with_drafts=drafts is not None
+        )
+        if own is not None:
+            return own
     block = deployment.block_size_tokens if "block_size_tokens" in given else rules.default_block_tokens
     if engine.engine == "vllm" and not compressed:
         return paged_pool(
