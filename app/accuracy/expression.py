@@ -21,7 +21,7 @@ AMPLE_MEMORY_BYTES = 1 << 36
 POOL_OF_CONTEXT: tuple[EngineName, ...] = ("llama.cpp",)
 """Engines whose pool is as large as the context asks for, on whatever device."""
 
-_VERSION = re.compile(r"\d+\.\d+(?:\.\d+)?(?:(?:a|b|rc|\.post|\.dev)\d+)*")
+_VERSION = re.compile(r"\d+\.\d+(?:\.\d+)?(?:(?:a|b|rc|\.post|\.dev)\d+)*(?:\+[a-z0-9.]+)?")
 _WEIGHTS: tuple[tuple[str, WeightFormat], ...] = (
     ("nvfp4", "nvfp4"),
     ("mxfp4", "mxfp4"),
@@ -129,10 +129,10 @@ def engine_of(name: str) -> str:
 
 
 def version_of(text: str | None) -> str | None:
-    """The version number within a recorded version; None where there is only a date or a name.
+    """The version number within a recorded version, with the build after `+`; None where there is only a date or a name.
 
     >>> version_of("V1 0.8.x (2025-04)"), version_of("0.13.0+nv26.01"), version_of("2026-06")
-    ('0.8', '0.13.0', None)
+    ('0.8', '0.13.0+nv26.01', None)
     """
     found = _VERSION.search(text or "")
     return found[0] if found else None

@@ -11,10 +11,11 @@ from app.domain.accuracy import coverage_of, relative_error_ratio, summarise_err
 from app.domain.catalog import Catalog
 from app.domain.errors import PlannerError
 from app.domain.llm import Llm
+from app.domain.memory import fit
 from app.domain.memory_answer import MemoryAnswer
 from app.domain.units import GIB
 from app.services import estimates
-from app.services.references import resolve_gpu
+from app.services.references import engine_of, resolve_gpu
 from app.services.requests import MemoryRequest
 
 
@@ -128,7 +129,7 @@ def _figures(
         if expressed.knows_limits:
             yield "pool_with_limits_recorded", pool, room
         if weights is not None:
-            yield "pool_given_weights", pool, max(0, _room(answer) + answer.per_gpu.weights_bytes - weights)
+            yield "pool_given_weights", pool, _pool_given_weights(catalog, expressed, weights)
     if not judges_tokens:
         return
     if record.kv_tokens is not None:
@@ -153,12 +154,10 @@ def _bytes(gib: float | None) -> int | None:
     return None if gib is None else round(gib * GIB)
 
 
-def _room(answer: MemoryAnswer) -> int:
-    """Budget - weights - everything else [bytes]: the KV memory, below 0 where the terms exceed the budget."""
-    per_gpu = answer.per_gpu
-    others = per_gpu.reserve_bytes + per_gpu.activation_bytes + per_gpu.cuda_graph_bytes + per_gpu.communication_bytes
-    short = per_gpu.budget_bytes - per_gpu.weights_bytes - others - per_gpu.runtime_bytes
-    return per_gpu.kv_cache_bytes or min(0, short)
+def _pool_given_weights(catalog: Catalog, expressed: Expressed, weights: int) -> int:
+    deployment = expressed.request.deployment
+    gpu, engine = resolve_gpu(catalog, expressed.request.gpu), engine_of(catalog, deployment)
+    return fit(expressed.llm, gpu, deployment, engine, loaded_bytes=weights).kv_cache_bytes
 
 
 def answer_given_pool(catalog: Catalog, request: MemoryRequest, pool_bytes: int) -> MemoryAnswer:

@@ -34,21 +34,23 @@ class Bound(NamedTuple):
 
 # Measured with `inferplan accuracy memory`; a bound is only ever tightened.
 BOUNDS: dict[Quantity, Bound] = {
-    "kv_bytes_per_token_per_gpu": Bound(60, 0.0001, 0.0011, 0.915),
+    "kv_bytes_per_token_per_gpu": Bound(60, 0.0001, 0.0011, 0.93),
     "weights_bytes_per_gpu": Bound(64, 0.0025, 0.0238, 0.92),
     "kv_tokens_given_pool": Bound(60, 0.0001, 0.0011, 0.95),
     "concurrency_given_pool": Bound(43, 0.0003, 0.0015, 0.975),
-    "pool_from_inputs": Bound(64, 0.0231, 0.4825, 0.795),
-    "kv_tokens_from_inputs": Bound(62, 0.0238, 0.6672, 0.755),
-    "concurrency_from_inputs": Bound(41, 0.0236, 1.0, 0.705),
-    "pool_with_limits_recorded": Bound(8, 0.0042, 1.6901, 0.75),
-    "concurrency_with_limits_recorded": Bound(6, 0.0289, 1.106, 0.5),
-    "pool_given_weights": Bound(47, 0.0248, 0.4768),
+    "pool_from_inputs": Bound(64, 0.0114, 0.4188, 0.84),
+    "kv_tokens_from_inputs": Bound(62, 0.0121, 0.6577, 0.805),
+    "concurrency_from_inputs": Bound(41, 0.0162, 1.0, 0.78),
+    "pool_with_limits_recorded": Bound(8, 0.0042, 1.0967, 0.875),
+    "concurrency_with_limits_recorded": Bound(6, 0.0193, 1.106, 0.665),
+    "pool_given_weights": Bound(47, 0.0088, 0.113),
 }
-LEAST_COVERED = 0.81
-"""Share of the recorded pools that the range of the answer holds."""
-MOST_FAILED_CALLED_SERVING = 4
-MOST_STARTED_CALLED_FAILING = 1
+LEAST_COVERED = 0.8
+"""Share of the recorded pools that the range of the answer is asked to hold; a narrower range that does is a better one."""
+WIDEST_RANGE = 0.165
+"""Median width of that range relative to the pool, as reached."""
+MOST_FAILED_CALLED_SERVING = 2
+MOST_STARTED_CALLED_FAILING = 0
 
 
 @pytest.fixture(scope="module")
@@ -76,10 +78,10 @@ def test_errors_stay_within_what_was_reached(found: MemoryAccuracy, quantity: Qu
     assert (reached.within_bound_ratio or 0) >= bound.within_bound_ratio
 
 
-def test_the_range_holds_as_many_pools_as_was_reached(found: MemoryAccuracy) -> None:
+def test_the_range_holds_the_pools_it_is_asked_to(found: MemoryAccuracy) -> None:
     assert found.pool_coverage.num_cases >= 64
-    assert found.pool_coverage.covered_ratio is not None
-    assert found.pool_coverage.covered_ratio >= LEAST_COVERED
+    assert (found.pool_coverage.covered_ratio or 0) >= LEAST_COVERED
+    assert (found.pool_coverage.median_width_ratio or 1) <= WIDEST_RANGE
 
 
 def test_verdicts_stay_within_what_was_reached(found: MemoryAccuracy) -> None:
