@@ -15,6 +15,7 @@ from app.domain.deployment import Deployment, check_layout
 from app.domain.errors import MissingFigure
 from app.domain.hardware import Gpu
 from app.domain.kv_answer import KvAnswer, answer_kv
+from app.domain.kv_engine import kv_in_engine
 from app.domain.llm import Llm
 from app.domain.memory import Fit, fit
 from app.domain.memory_answer import MemoryAnswer, answer_memory
@@ -46,8 +47,22 @@ def kv(catalog: Catalog, request: KvRequest) -> KvAnswer:
     notes = defaults_used(request, "tp", "num_sequences", "block_size_tokens")
     if request.kv_cache == "auto":
         notes.append(kv_cache_auto(llm))
+    given = {"block_size_tokens": request.block_size_tokens} if "block_size_tokens" in request.model_fields_set else {}
+    deployment = Deployment.model_validate(
+        {
+            "tp": request.tp,
+            "kv_cache": request.kv_cache,
+            "engine": request.engine,
+            "engine_version": request.engine_version,
+            "speculative": request.speculative,
+            **given,
+        }
+    )
+    engine = catalog.engine(request.engine, request.engine_version, field="/engine")
+    rows = [] if engine is None else kv_in_engine(llm, deployment, engine, request.context_tokens, request.max_num_batched_tokens)
     return answer_kv(
         llm,
+        in_engine=rows,
         kv_cache=request.kv_cache,
         tp=request.tp,
         context_tokens=request.context_tokens,
