@@ -69,6 +69,8 @@ class EngineStart(Given):
     """Run without CUDA graphs."""
     prefix_caching: bool | None = None
     """Reuse of common prompt beginnings."""
+    chunked_prefill: bool | None = None
+    """Long prompts are split over several steps."""
     memory_bytes: Bytes | None = None
     """Memory of one accelerator as the engine sees it [bytes]."""
     free_at_start_bytes: Bytes | None = None

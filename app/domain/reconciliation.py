@@ -8,7 +8,7 @@ from app.domain.deployment import Deployment, Speculative
 from app.domain.engine_start import EngineStart
 from app.domain.errors import PlannerError
 from app.domain.memory import Verdict
-from app.domain.precision import KvChoice, KvFormat, WeightFormat
+from app.domain.precision import KvFormat
 from app.domain.provenance import Note
 from app.domain.units import MIB, plain
 from app.domain.value import Value
@@ -17,16 +17,6 @@ CLOSE_RATIO = 0.01
 """Figures are taken for equal within this; engines print two decimals of a GiB, which is 1 % of the smallest terms."""
 REPRODUCED_RATIO = 0.001
 """A corrected deployment reproduces a pool when it is within this of the printed one, the rounding of the log."""
-_KV_CHOICES: tuple[KvChoice, ...] = ("bf16", "fp8", "fp4", "q8_0")
-_WEIGHTS: dict[str, WeightFormat] = {
-    "awq": "awq",
-    "gptq": "gptq",
-    "fp8": "fp8",
-    "mxfp4": "mxfp4",
-    "nvfp4": "nvfp4",
-    "modelopt_fp4": "nvfp4",
-}
-"""Names of quantisations in engines' logs, by how they begin; `compressed-tensors` may be any format."""
 
 
 class Estimate(NamedTuple):
@@ -173,45 +163,6 @@ def cache_ratio(start: EngineStart, estimate: Estimate) -> float | None:
     if (start.pp or 1) > 1 and start.largest_kv_cache_bytes_per_gpu is not None:
         pools.append(start.largest_kv_cache_bytes_per_gpu + (start.state_bytes or 0))
     return min((pool / estimated / held for pool in pools), key=lambda ratio: abs(ratio - 1))
-
-
-def matching_kv_cache(start: EngineStart, deployment: Deployment, estimate: Estimate, compute: Compute) -> KvChoice | None:
-    """The precision of the cache that explains the printed figures where the assumed one does not."""
-    ratio = cache_ratio(start, estimate)
-    if ratio is None or abs(ratio - 1) <= 2 * CLOSE_RATIO:
-        return None
-    for choice in _KV_CHOICES:
-        try:
-            other = compute(deployment.model_copy(update={"kv_cache": choice}))
-        except PlannerError:
-            continue
-        found = cache_ratio(start, other)
-        if other.kv_format != estimate.kv_format and found is not None and abs(found - 1) <= CLOSE_RATIO:
-            return choice
-    return None
-
-
-def matching_weights(start: EngineStart, deployment: Deployment, estimate: Estimate, compute: Compute) -> WeightFormat | None:
-    """The format of the weights that explains their printed size: the printed quantisation, or the one that comes closest."""
-    printed = start.weights_bytes_per_gpu
-    if deployment.weights is not None or printed is None or _is_near(printed, estimate.weights_bytes):
-        return None
-    named = (start.quantization or "").lower()
-    if start.engine == "llama.cpp" or not named:
-        return None
-    choice = next((choice for beginning, choice in _WEIGHTS.items() if named.startswith(beginning)), None)
-    candidates: tuple[WeightFormat, ...] = (choice,) if choice else ("fp8", "nvfp4", "mxfp4", "int4", "awq", "gptq", "int8")
-    best: tuple[float, WeightFormat] | None = None
-    for weights in candidates:
-        size = compute(deployment.model_copy(update={"weights": weights})).weights_bytes
-        distance = abs(size - printed) / printed
-        if distance < abs(estimate.weights_bytes - printed) / printed and (best is None or distance < best[0]):
-            best = distance, weights
-    return best[1] if best else None
-
-
-def _is_near(printed: int, estimated: int) -> bool:
-    return abs(printed - estimated) <= 0.05 * estimated
 
 
 def correct(start: EngineStart, deployment: Deployment, compute: Compute) -> Correction | None:

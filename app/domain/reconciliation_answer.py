@@ -1,5 +1,7 @@
 """The answer of `/memory/reconcile`: printed against estimated, why they differ, and the deployment to plan with."""
 
+from collections.abc import Sequence
+
 from app.domain.deployment import Deployment
 from app.domain.engine_start import EngineStart, ReadStart
 from app.domain.errors import PlannerError
@@ -23,11 +25,10 @@ from app.domain.reconciliation import (
     changed_by,
     correct,
     differences,
-    matching_kv_cache,
-    matching_weights,
     printed_pool_bytes,
     settings_as_printed,
 )
+from app.domain.start_matches import matching_kv_cache, matching_version, matching_weights
 from app.domain.units import GIB, gigabytes, plain
 
 SEQUENCES_TRIED = (8, 16, 32, 64, 128, 256, 512, 1024)
@@ -62,6 +63,7 @@ def answer_reconciliation(
     read: ReadStart,
     *,
     compute: Compute,
+    engine_versions: Sequence[str],
     notes: list[Note],
     assumptions: list[Note],
     versions: Versions,
@@ -75,10 +77,17 @@ def answer_reconciliation(
     as_printed, estimate, explanations = _as_printed(deployment, changes, compute)
     found = differences(deployment, changes, compute)
     start = read.start.model_copy(update={"pp": as_printed.pp})
+    version = matching_version(start, as_printed, estimate, engine_versions, compute)
+    if version is not None:
+        as_printed = as_printed.model_copy(update={"engine_version": version})
+        estimate = compute(as_printed)
+        message = f"The version is not printed; the printed figures follow the rules from {version} on, which are used."
+        explanations.append(Note(code="version_implied", message=message))
     as_printed, estimate, precisions = _with_matching_precisions(start, as_printed, estimate, compute)
     explanations += precisions
     explanations += observations(start, estimate)
-    if (implied := _implied_sequences(start, as_printed, estimate, compute)) is not None:
+    implied = _implied_sequences(start, as_printed, estimate, compute) or _implied_fraction(start, as_printed, estimate)
+    if implied is not None:
         explanations.append(implied)
     corrected = correct(start, as_printed, compute)
     terms = reconciled_terms(start, estimate)
@@ -150,6 +159,21 @@ def _implied_sequences(start: EngineStart, deployment: Deployment, estimate: Est
         return None
     message = f"max_num_seqs is not printed; about {best[1]} explains the printed memory, the engine's default does not."
     return Note(code="max_num_seqs_implied", message=message)
+
+
+def _implied_fraction(start: EngineStart, deployment: Deployment, estimate: Estimate) -> Note | None:
+    """The memory fraction that would explain the printed pool, where nobody says it and the engine's default does not."""
+    overhead = printed_overhead_bytes(start, estimate)
+    if deployment.memory_fraction_ratio is not None or overhead is None or start.budget_bytes is not None:
+        return None
+    gap = estimate.overhead_bytes - overhead
+    if abs(gap) <= max(10 * CLOSE_RATIO * estimate.overhead_bytes, GIB // 4):
+        return None
+    fraction = (budget_bytes(start, estimate) + gap) / estimate.memory_bytes
+    if not 0 < fraction <= 1:
+        return None
+    message = f"The memory fraction is not printed; {fraction:.2f} explains the printed pool, the engine's default does not."
+    return Note(code="memory_fraction_implied", message=message)
 
 
 def _warnings(corrected: Correction | None) -> list[Note]:

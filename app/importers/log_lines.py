@@ -206,6 +206,7 @@ SETTINGS = frozenset(
         "num_draft_tokens",
         "enforce_eager",
         "prefix_caching",
+        "chunked_prefill",
     }
 )
 """Fields that are chosen, not measured."""

@@ -26,6 +26,7 @@ _PRINTED = (
     (_CONFIG, r"\bquantization=(?P<quantization__text>(?!None)[\w-]+)"),
     (_CONFIG, r"\benforce_eager=(?P<enforce_eager__text>True|False)"),
     (_CONFIG, r"\benable_prefix_caching=(?P<prefix_caching__text>True|False)"),
+    (_CONFIG, r"\b(?:chunked_prefill_enabled|enable_chunked_prefill)=(?P<chunked_prefill__text>True|False)"),
     (_CONFIG, r"\bkv_cache_dtype=(?P<kv_cache__kv>[\w.]+)"),
     (_CONFIG, r"\bnum_spec_tokens=(?P<num_draft_tokens__int>\d+)"),
     # The arguments: `non-default args: {…}` or `args: Namespace(…)`
@@ -117,9 +118,12 @@ _FAILURES = (
 
 def _interpret(reading: Reading, notes: list[Note]) -> dict[str, object]:
     values = reduced(reading, notes)
-    for flag in ("enforce_eager", "prefix_caching"):
+    for flag in ("enforce_eager", "prefix_caching", "chunked_prefill"):
         if flag in values:
             values[flag] = values[flag] == "True"
+    if str(values.get("engine_version", "")).startswith("0.1.dev"):
+        message = f"Version {values.pop('engine_version')} is that of a build without tags: it does not say which rules apply."
+        notes.append(Note(code="untagged_build", message=message))
     pools = reading.get("exact_kv") or reading.get("kv_cache_bytes_per_gpu")
     if pools:
         values["kv_cache_bytes_per_gpu"], values["largest_kv_cache_bytes_per_gpu"] = min(pools), max(pools)

@@ -49,6 +49,7 @@ def reconcile(catalog: Catalog, request: ReconcileRequest) -> ReconciliationAnsw
     """Printed figures against estimated ones; raises PlannerError for unknown names, impossible layouts and logs without a start."""
     llm, gpu = resolve_model(catalog, request.model), resolve_gpu(catalog, request.gpu)
     read = _read(request)
+    settings = settings_as_printed(request.deployment, read.start)
 
     def compute(deployment: Deployment) -> Estimate:
         found = fit(llm, gpu, deployment, engine_of(catalog, deployment))
@@ -75,8 +76,9 @@ def reconcile(catalog: Catalog, request: ReconcileRequest) -> ReconciliationAnsw
         request.deployment,
         read,
         compute=compute,
+        engine_versions=_versions(catalog, changed_by(request.deployment, settings)),
         notes=_other_model(catalog, llm, read.start.model),
-        assumptions=deployment_defaults(llm, gpu, changed_by(request.deployment, settings_as_printed(request.deployment, read.start))),
+        assumptions=deployment_defaults(llm, gpu, changed_by(request.deployment, settings)),
         versions=versions_of(catalog),
     )
 
@@ -97,6 +99,11 @@ def _read(request: ReconcileRequest) -> ReadStart:
         if getattr(read.start, name) not in (None, value)
     ]
     return ReadStart(start=read.start.model_copy(update=named), notes=[*read.notes, *notes])
+
+
+def _versions(catalog: Catalog, deployment: Deployment) -> list[str]:
+    """The first version of each range of rules that the catalog has for the engine."""
+    return [engine.from_version for engine in catalog.engines if engine.engine == deployment.engine and engine.from_version]
 
 
 def _other_model(catalog: Catalog, llm: Llm, printed: str | None) -> list[Note]:

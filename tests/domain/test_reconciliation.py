@@ -32,6 +32,8 @@ def compute(deployment: Deployment) -> Estimate:
     pool = max(0, budget - weights - (deployment.reserve_bytes_per_gpu or 0) - activation - outside)
     kv_format: KvFormat = "bf16" if deployment.kv_cache == "auto" else deployment.kv_cache
     tokens = pool // TOKEN_BYTES[kv_format]
+    if deployment.engine_version == "0.9":
+        tokens = tokens * 5 // 4
     return Estimate(
         memory_bytes=MEMORY,
         budget_bytes=budget,
@@ -56,6 +58,7 @@ def reconcile(deployment: Deployment | None = None, **printed: Any) -> Reconcili
         deployment or Deployment(),
         ReadStart(start=EngineStart(**printed), notes=[]),
         compute=compute,
+        engine_versions=["0.1", "0.9"],
         notes=[],
         assumptions=[],
         versions=Versions(planner="1", catalog="1"),
@@ -170,6 +173,15 @@ def test_the_precision_of_the_cache_shows_in_what_it_holds() -> None:
     assert answer.corrected.kv_capacity_tokens == pool // TOKEN_BYTES["fp8"]
 
 
+def test_the_version_shows_in_what_the_cache_holds() -> None:
+    printed: dict[str, Any] = {"kv_cache_bytes_per_gpu": 20 * GIB, "kv_cache_tokens": 20 * GIB // TOKEN_BYTES["bf16"] * 5 // 4}
+    answer = reconcile(**printed)
+    assert codes(answer) == ["version_implied"]
+    assert answer.corrected is not None
+    assert answer.corrected.deployment.engine_version == "0.9"
+    assert codes(reconcile(Deployment(engine_version="0.1"), **printed)) == []
+
+
 def test_an_unknown_cost_of_tokens_is_said() -> None:
     answer = reconcile(kv_cache_bytes_per_gpu=20 * GIB, kv_cache_tokens=20 * GIB // 100_000)
     assert "costs 0.763 times" in answer.counts[0].explanation
@@ -178,7 +190,7 @@ def test_an_unknown_cost_of_tokens_is_said() -> None:
 
 
 def test_the_format_of_the_weights_shows_in_their_size() -> None:
-    answer = reconcile(quantization="compressed-tensors", weights_bytes_per_gpu=int(9.2 * GIB), kv_cache_bytes_per_gpu=50 * GIB)
+    answer = reconcile(quantization="compressed-tensors", weights_bytes_per_gpu=int(9.2 * GIB), kv_cache_bytes_per_gpu=61 * GIB)
     assert codes(answer) == ["weights_format"]
     assert answer.corrected is not None
     assert answer.corrected.deployment.weights == "nvfp4"
@@ -202,6 +214,21 @@ def test_sequences_are_implied_by_the_memory_they_take(printed: dict[str, Any]) 
     answer = reconcile(weights_bytes_per_gpu=30 * GIB, **printed)
     (note,) = [note for note in answer.explanations if note.code == "max_num_seqs_implied"]
     assert "about 32 explains" in note.message
+
+
+def test_a_fraction_is_implied_where_sequences_are_known() -> None:
+    printed = {"weights_bytes_per_gpu": 30 * GIB, "kv_cache_bytes_per_gpu": 44 * GIB}
+    answer = reconcile(Deployment(max_num_seqs=256), **printed)
+    (note,) = answer.explanations
+    assert note.code == "memory_fraction_implied"
+    assert "0.95 explains" in note.message
+    assert codes(reconcile(Deployment(max_num_seqs=256, memory_fraction_ratio=0.9), **printed)) == []
+
+
+def test_unnamed_weights_are_recognised_only_when_they_fit() -> None:
+    assert codes(reconcile(engine="tensorrt-llm", weights_bytes_per_gpu=15 * GIB)) == ["weights_format"]
+    assert codes(reconcile(engine="tensorrt-llm", weights_bytes_per_gpu=12 * GIB)) == []
+    assert codes(reconcile(engine="llama.cpp", weights_bytes_per_gpu=15 * GIB)) == []
 
 
 def test_given_sequences_are_not_implied() -> None:

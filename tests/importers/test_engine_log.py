@@ -281,6 +281,14 @@ def test_a_crash_that_repeats_the_settings_is_no_new_start() -> None:
     assert (start.engine, start.tp, start.max_model_len_tokens, start.kv_cache_tokens) == ("vllm", 2, 4096, 40_960)
 
 
+def test_a_build_without_tags_has_no_version() -> None:
+    text = "INFO Initializing a V1 LLM engine (v0.1.dev1+gda1daf4) with config: model='m', chunked_prefill_enabled=False\n" + POOL
+    found = read_log(text)
+    assert found.start.engine_version is None
+    assert found.start.chunked_prefill is False
+    assert [note.code for note in found.notes] == ["untagged_build"]
+
+
 def test_a_restart_that_did_not_get_to_figures_leaves_the_one_before() -> None:
     again = "INFO [core.py:112] Initializing a V1 LLM engine (v0.22.1) with config: model='m', max_seq_len=4096\n"
     found = read_log(again + POOL + again)
