@@ -59,6 +59,17 @@ DECODE_METRICS: Example = {
     "num_running_requests": 240,
     "num_waiting_requests": 0,
 }
+START_UP_LOG = """\
+INFO [core.py:76] Initializing a V1 LLM engine (v0.10.2) with config: model='Qwen/Qwen3-30B-A3B-Instruct-2507', max_seq_len=6144, \
+tensor_parallel_size=1, pipeline_parallel_size=1, quantization=None, enforce_eager=False, kv_cache_dtype=auto
+INFO [scheduler.py:222] Chunked prefill is enabled with max_num_batched_tokens=8192.
+INFO [gpu_model_runner.py:2392] Model loading took 56.9342 GiB and 13.398206 seconds
+INFO [gpu_worker.py:298] Available KV cache memory: 8.68 GiB
+INFO [kv_cache_utils.py:864] GPU KV cache size: 94,784 tokens
+INFO [kv_cache_utils.py:868] Maximum concurrency for 6,144 tokens per request: 15.43x
+INFO [gpu_worker.py:391] Free memory on device (78.57/79.18 GiB) on startup. Desired GPU memory utilization is (0.9, 71.26 GiB). Actual \
+usage is 56.93 GiB for weight, 5.58 GiB for peak activation, 0.07 GiB for non-torch memory, and 0.69 GiB for CUDAGraph memory.
+"""
 CAPACITY: Example = {
     **FOUR_H100,
     "workload": CHAT_WORKLOAD,
@@ -89,6 +100,21 @@ EXAMPLES: dict[str, dict[str, tuple[str, Example]]] = {
         "inline": (
             "A model and an accelerator by their figures, with the reserve stated",
             {"model": INLINE_MODEL, "gpu": INLINE_GPU, "deployment": {"weights": "bf16", "tp": 4, "reserve_bytes_per_gpu": 12_000_000_000}},
+        ),
+    },
+    "reconcile": {
+        "log": (
+            "A vLLM log against the estimate",
+            {"model": "Qwen/Qwen3-30B-A3B-Instruct-2507", "gpu": "h100-sxm-80gb", "log": START_UP_LOG},
+        ),
+        "figures": (
+            "Printed figures by name",
+            {
+                "model": "llama-3.1-8b",
+                "gpu": "a100-sxm-80gb",
+                "deployment": {"engine": "vllm", "engine_version": "0.17.1", "memory_fraction_ratio": 0.9},
+                "printed": {"kv_cache_bytes_per_gpu": 59_904_051_282, "kv_cache_tokens": 457_024},
+            },
         ),
     },
     "kv": {

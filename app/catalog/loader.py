@@ -11,10 +11,11 @@ import yaml
 from pydantic import ValidationError
 
 from app.domain.catalog import GpuPrice
+from app.domain.engine import EngineMemory
 from app.domain.hardware import Gpu
 from app.domain.llm import Llm
 
-Entry = TypeVar("Entry", Gpu, Llm, GpuPrice)
+Entry = TypeVar("Entry", Gpu, Llm, GpuPrice, EngineMemory)
 # libyaml reads the files six times faster; a wheel of PyYAML for a rare platform may come without it.
 _YAML_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -30,6 +31,7 @@ class BundledCatalog:
     gpus: Mapping[str, Gpu]
     models: Mapping[str, Llm]
     prices: Mapping[str, GpuPrice]
+    engines: Mapping[str, EngineMemory]
     digest: str
 
 
@@ -40,10 +42,11 @@ def load_bundled(root: Traversable | None = None) -> BundledCatalog:
     gpus = _folder(root / "gpus", Gpu, digest)
     models = _folder(root / "models", Llm, digest)
     prices = _folder(root / "prices", GpuPrice, digest)
+    engines = _folder(root / "engines", EngineMemory, digest)
     for slug, price in prices.items():
         if price.gpu not in gpus:
             raise CatalogFileError(f"prices/{slug}.yaml: gpu: {price.gpu!r} is not a file in gpus/")
-    return BundledCatalog(gpus, models, prices, digest.hexdigest())
+    return BundledCatalog(gpus, models, prices, engines, digest.hexdigest())
 
 
 def parse_entry(text: bytes, entry_type: type[Entry], file_name: str) -> Entry:

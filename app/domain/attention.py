@@ -9,6 +9,7 @@ from typing import Annotated, Literal, NamedTuple
 
 from pydantic import Field, PositiveInt
 
+from app.domain.tensors import Tensor, matrices
 from app.domain.value import Given
 
 Count = Annotated[int, Field(ge=0)]
@@ -88,20 +89,25 @@ class Attention(Given):
     indexer: Indexer | None = None
     """Sparse-attention indexer."""
 
-    def num_params(self, hidden_size: int) -> int:
-        """Parameters of the mixer: query, key, value and output projections, biases, gates, norms."""
+    def tensors(self, hidden_size: int) -> tuple[Tensor, ...]:
+        """Query, key and value projections as one tensor, gate, output projection; biases, sinks, norms; the indexer on every rank."""
         query, output = self.num_heads * self.key_head_dim, self.num_heads * self.value_head_dim
         key, value = self.num_kv_heads * self.key_head_dim, self.num_kv_heads * self.value_head_dim
-        total = hidden_size * query * (2 if self.query_gate else 1) + output * hidden_size + self.num_qk_norm_params
-        if not self.shares_kv:
-            total += hidden_size * (key + (0 if self.key_is_value else value))
-        if self.qkv_bias:
-            total += query + key + value
-        total += hidden_size * self.output_bias + self.num_heads * self.sinks
-        total += hidden_size * (output * self.output_gate + self.num_heads * self.head_gate)
-        if self.indexer:
-            total += hidden_size * (self.indexer.num_heads + 1) * self.indexer.head_dim + 2 * self.indexer.head_dim
-        return total
+        kv = 0 if self.shares_kv else hidden_size * (key + (0 if self.key_is_value else value))
+        small = self.num_qk_norm_params + (query + key + value) * self.qkv_bias + hidden_size * self.output_bias
+        small += self.num_heads * (self.sinks + hidden_size * self.head_gate)
+        index = hidden_size * (self.indexer.num_heads + 1) * self.indexer.head_dim if self.indexer else 0
+        return matrices(
+            Tensor("attention", split=hidden_size * query * (2 if self.query_gate else 1), kv=kv, num_kv_heads=self.num_kv_heads),
+            Tensor("attention", split=hidden_size * output * self.output_gate),
+            Tensor("attention", split=output * hidden_size),
+            Tensor("attention", whole=index),
+            Tensor("small", whole=small + (2 * self.indexer.head_dim if self.indexer else 0)),
+        )
+
+    def num_params(self, hidden_size: int) -> int:
+        """Parameters of the mixer."""
+        return sum(tensor.num_params for tensor in self.tensors(hidden_size))
 
     def cache(self, tp: int = 1) -> LayerCache:
         """Keys and values of this layer on one rank: heads are divided by `tp`, below one head they are replicated."""
@@ -139,20 +145,30 @@ class LatentAttention(Given):
     indexer: Indexer | None = None
     """Sparse-attention indexer."""
 
-    def num_params(self, hidden_size: int) -> int:
-        """Parameters of the mixer: down and up projections of queries and latents, output, norms."""
+    def tensors(self, hidden_size: int) -> tuple[Tensor, ...]:
+        """Down projections and indexer, which every rank holds, and what heads divide: up projections, gate, output."""
         query = self.num_heads * (self.qk_nope_head_dim + self.qk_rope_head_dim)
         output = self.num_heads * self.v_head_dim
-        total = self.q_lora_rank * (hidden_size + 1 + query) if self.q_lora_rank else hidden_size * query
-        total += hidden_size * (self.kv_lora_rank + self.qk_rope_head_dim) + self.kv_lora_rank
-        total += self.kv_lora_rank * self.num_heads * (self.qk_nope_head_dim + self.v_head_dim) + output * hidden_size
-        total += hidden_size * output * self.output_gate
+        rank, latent = self.q_lora_rank or 0, self.kv_lora_rank + self.qk_rope_head_dim
+        small, index = rank + self.kv_lora_rank, 0
         if self.indexer:
             dim, pool = self.indexer.head_dim, self.indexer.pool_tokens
-            total += (self.q_lora_rank or hidden_size) * self.indexer.num_heads * dim
-            total += hidden_size * (dim + self.indexer.num_heads) + 2 * dim
-            total += (hidden_size + pool) * dim if pool > 1 else 0
-        return total
+            index = (self.q_lora_rank or hidden_size) * self.indexer.num_heads * dim + hidden_size * (dim + self.indexer.num_heads)
+            index += (hidden_size + pool) * dim if pool > 1 else 0
+            small += 2 * dim
+        return matrices(
+            Tensor("attention", whole=hidden_size * (rank + latent)),
+            Tensor("attention", split=(rank or hidden_size) * query),
+            Tensor("attention", split=self.kv_lora_rank * self.num_heads * (self.qk_nope_head_dim + self.v_head_dim), expands_latent=True),
+            Tensor("attention", split=hidden_size * output * self.output_gate),
+            Tensor("attention", split=output * hidden_size),
+            Tensor("attention", whole=index),
+            Tensor("small", whole=small),
+        )
+
+    def num_params(self, hidden_size: int) -> int:
+        """Parameters of the mixer."""
+        return sum(tensor.num_params for tensor in self.tensors(hidden_size))
 
     def cache(self, tp: int = 1) -> LayerCache:
         """One latent and rotary key per token on every rank: tensor parallelism does not shrink them."""
@@ -184,19 +200,28 @@ class CompressedAttention(Given):
     indexer: Indexer | None = None
     """Indexer over the compressed entries."""
 
-    def num_params(self, hidden_size: int) -> int:
-        """Parameters of the mixer: query, shared key-value, grouped output, compressor and indexer."""
-        dim = self.head_dim
-        total = self.q_lora_rank * (hidden_size + 1 + self.num_heads * dim) + hidden_size * dim + dim + self.num_heads
-        total += self.num_heads * dim * self.output_lora_rank + self.num_output_groups * self.output_lora_rank * hidden_size
-        overlap = 2 if self.indexer else 1
-        if self.compress_ratio:
-            total += overlap * dim * (2 * hidden_size + self.compress_ratio) + dim
+    def tensors(self, hidden_size: int) -> tuple[Tensor, ...]:
+        """Down projections, compressor and indexer, which every rank holds, and what heads divide: queries and grouped output."""
+        dim, overlap = self.head_dim, 2 if self.indexer else 1
+        compressor = overlap * dim * (2 * hidden_size + self.compress_ratio) if self.compress_ratio else 0
+        small = self.q_lora_rank + dim + self.num_heads + (dim if self.compress_ratio else 0)
         if self.indexer:
             index = self.indexer.head_dim
-            total += self.indexer.num_heads * (self.q_lora_rank * index + hidden_size)
-            total += overlap * index * (2 * hidden_size + self.compress_ratio) + index
-        return total
+            compressor += self.indexer.num_heads * (self.q_lora_rank * index + hidden_size)
+            compressor += overlap * index * (2 * hidden_size + self.compress_ratio)
+            small += index
+        return matrices(
+            Tensor("attention", whole=hidden_size * (self.q_lora_rank + dim)),
+            Tensor("attention", split=self.q_lora_rank * self.num_heads * dim),
+            Tensor("attention", split=self.num_heads * dim * self.output_lora_rank),
+            Tensor("attention", split=self.num_output_groups * self.output_lora_rank * hidden_size),
+            Tensor("attention", whole=compressor),
+            Tensor("small", whole=small),
+        )
+
+    def num_params(self, hidden_size: int) -> int:
+        """Parameters of the mixer."""
+        return sum(tensor.num_params for tensor in self.tensors(hidden_size))
 
     def cache(self, tp: int = 1) -> LayerCache:
         """The window and the compressed history, the same on every rank."""

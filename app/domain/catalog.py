@@ -8,6 +8,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from app.domain.engine import EngineMemory, engine_memory
 from app.domain.errors import UnknownName
 from app.domain.hardware import Gpu
 from app.domain.llm import Llm, Slug
@@ -39,12 +40,14 @@ class GpuPrice(Value):
 
 @dataclass(frozen=True)
 class Catalog:
-    """GPUs, models and prices by slug, with the version of the whole."""
+    """GPUs, models and prices by slug, engines by version, with the version of the whole."""
 
     gpus: Mapping[str, Gpu]
     models: Mapping[str, Llm]
     prices: Mapping[str, GpuPrice]
     version: str
+    engines: tuple[EngineMemory, ...] = ()
+    """Memory accounting of the engines, bundled only; the generic engine has none."""
     _gpu_names: Mapping[str, str] = field(init=False, repr=False)
     _price_by_gpu: Mapping[str, GpuPrice] = field(init=False, repr=False)
     _model_names: Mapping[str, str] = field(init=False, repr=False)
@@ -63,6 +66,10 @@ class Catalog:
         if slug is None:
             raise _unknown("GPU", name, self._gpu_names, field)
         return self.gpus[slug]
+
+    def engine(self, name: str, version: str | None = None, *, field: str = "/deployment/engine") -> EngineMemory | None:
+        """The memory accounting of an engine in a version, the newest known where the version says nothing; None for `generic`."""
+        return None if name == "generic" else engine_memory(self.engines, name, version, field=field)
 
     def price(self, gpu: str) -> GpuPrice | None:
         """The on-demand price of an accelerator by slug, None when the catalog has none."""

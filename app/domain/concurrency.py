@@ -3,6 +3,8 @@
 from typing import Literal
 
 from app.domain.deployment import Deployment
+from app.domain.engine import EngineMemory
+from app.domain.engine_working import request_step
 from app.domain.hardware import Gpu
 from app.domain.kv_cache import unknown_layers
 from app.domain.kv_working import sequence_step
@@ -61,13 +63,23 @@ class ConcurrencyAnswer(Answer):
 
 
 def at_length(found: Fit, deployment: Deployment, tokens: float, safety_ratio: float) -> ConcurrencyAtLength:
-    """Requests of `tokens` tokens in one replica: min(dp x floor(kv_cache_bytes / sequence_bytes), max_num_seqs), and the safe share."""
+    """Requests of `tokens` tokens in one replica: min(dp x floor(kv_cache_bytes / sequence_bytes), max_num_seqs), and the safe share.
+
+    Where the engine cuts its memory into blocks, floor(blocks / blocks of a request) takes the place of the quotient of bytes; the
+    engine's own max_num_seqs counts where the deployment names none.
+    """
     per_rank = found.sequences(tokens)
     most = deployment.dp * per_rank if per_rank is not None else 0
-    if deployment.max_num_seqs is not None:
-        most = min(most, deployment.max_num_seqs * deployment.dp)
+    limit = sequence_limit(found, deployment)
+    if limit is not None:
+        most = min(most, limit * deployment.dp)
     safe = max(min(1, most), floor(most * safety_ratio))
     return ConcurrencyAtLength(tokens_per_sequence=tokens, max_concurrency=most, safe_concurrency=safe)
+
+
+def sequence_limit(found: Fit, deployment: Deployment) -> int | None:
+    """Most sequences that one engine rank runs at once; None where nothing limits them."""
+    return deployment.max_num_seqs if found.settings is None else found.settings.max_num_seqs
 
 
 def answer_concurrency(
@@ -75,6 +87,7 @@ def answer_concurrency(
     gpu: Gpu,
     deployment: Deployment,
     *,
+    engine: EngineMemory | None = None,
     mean_tokens: float,
     p95_tokens: float | None,
     safety_ratio: float,
@@ -86,7 +99,7 @@ def answer_concurrency(
     max = floor(kv_cache_bytes / kv_bytes_per_sequence) per engine rank, safe = floor(max x safety_ratio). Lengths in tokens, prompt and
     output together. Raises MissingFigure when the KV cache of the model is not known.
     """
-    found = fit(llm, gpu, deployment)
+    found = fit(llm, gpu, deployment, engine)
     capacity = found.capacity_tokens()
     if found.cost is None:
         raise unknown_layers(llm)
@@ -101,7 +114,7 @@ def answer_concurrency(
             + ("" if found.verdict == "serves" else f" The deployment does not serve ({found.verdict}).")
         ),
         working=_working(llm, gpu, deployment, found, mean, safety_ratio),
-        assumptions=assumptions,
+        assumptions=[*assumptions, *found.notes],
         warnings=_warnings(llm, deployment, found, mean_tokens, p95_tokens),
         versions=versions,
         model=llm.slug,
@@ -144,18 +157,24 @@ def ramp(max_concurrency: int) -> list[int]:
 def concurrency_steps(found: Fit, deployment: Deployment, at: ConcurrencyAtLength, safety_ratio: float) -> list[Step]:
     """The working from the KV pool to the safe number of requests."""
     assert found.cost is not None  # noqa: S101 - callers check
-    per_sequence = found.cost.sequence_bytes(at.tokens_per_sequence)
+    if found.pool is None:
+        per_sequence = found.cost.sequence_bytes(at.tokens_per_sequence)
+        request = sequence_step(found.cost, at.tokens_per_sequence, per_sequence, "kv_bytes_per_request_per_gpu")
+    else:
+        per_sequence = found.pool.request_bytes(at.tokens_per_sequence)
+        request = request_step(found.pool, at.tokens_per_sequence, "kv_bytes_per_request_per_gpu")
     formula, most = (
         "dp x floor(kv_cache_bytes / kv_bytes_per_request_per_gpu)",
         f"{deployment.dp} x floor({found.kv_cache_bytes} / {per_sequence})",
     )
-    if deployment.max_num_seqs is not None:
-        formula, most = f"min({formula}, dp x max_num_seqs)", f"min({most}, {deployment.dp} x {deployment.max_num_seqs})"
+    limit = sequence_limit(found, deployment)
+    if limit is not None:
+        formula, most = f"min({formula}, dp x max_num_seqs)", f"min({most}, {deployment.dp} x {limit})"
     safe, safe_formula = f"floor({at.max_concurrency} x {plain(safety_ratio)})", "floor(max_concurrency x safety_ratio)"
     if at.max_concurrency and at.max_concurrency * safety_ratio < 1:
         safe, safe_formula = f"max(1, {safe})", f"max(1, {safe_formula})"
     return [
-        sequence_step(found.cost, at.tokens_per_sequence, per_sequence, "kv_bytes_per_request_per_gpu"),
+        request,
         step(
             "max_concurrency",
             formula,

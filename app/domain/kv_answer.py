@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from app.domain.kv_cache import FORMULA_SOURCE, KvCost, attention_kind, kv_cost, kv_elements, kv_elements_by_heads, resolve_kv_format
+from app.domain.kv_engine import KvInEngine
 from app.domain.kv_working import kv_cost_steps, sequence_step
 from app.domain.llm import Llm
 from app.domain.precision import KV_CACHE, KvChoice, KvFormat
@@ -75,6 +76,8 @@ class KvAnswer(Answer):
     """Recurrent and convolution state of one sequence, independent of its length [bytes]."""
     by_context: list[KvAtContext]
     """One row per length asked for."""
+    in_engine: list[KvInEngine]
+    """What the engine reserves for one sequence, one row per length asked for; empty for the generic engine."""
     by_precision: list[KvAtPrecision]
     """The same cache in every precision."""
     by_attention: list[KvAtHeads]
@@ -93,6 +96,7 @@ def answer_kv(
     context_tokens: Sequence[int],
     num_sequences: int,
     block_size_tokens: int,
+    in_engine: Sequence[KvInEngine] = (),
     assumptions: list[Note],
     versions: Versions,
 ) -> KvAnswer:
@@ -131,6 +135,7 @@ def answer_kv(
         bytes_per_token_per_gpu=exact(rank.bytes_per_token),
         state_bytes_per_sequence=whole.state_bytes,
         by_context=rows,
+        in_engine=list(in_engine),
         by_precision=_by_precision(llm, longest, num_sequences),
         by_attention=[
             KvAtHeads(attention=name, bytes_per_token=exact(elements * size), vs_mha_ratio=elements / mha)

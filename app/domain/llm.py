@@ -3,12 +3,14 @@
 from collections.abc import Iterable, Iterator
 from datetime import date
 from functools import cached_property
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import Field, PositiveInt, model_validator
 
 from app.domain.attention import Attention, CompressedAttention, Count, LatentAttention, LayerCache
+from app.domain.feed_forward import FeedForward
 from app.domain.recurrent import GatedDeltaNet, KimiDeltaAttention, LightningAttention, Mamba1, Mamba2
+from app.domain.tensors import Tensor, TensorClass, matrices
 from app.domain.value import Given
 
 Mixer = Annotated[
@@ -16,82 +18,6 @@ Mixer = Annotated[
     Field(discriminator="kind"),
 ]
 Slug = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]*$", max_length=100)]
-
-
-class DenseFeedForward(Given):
-    """A feed-forward part that every token passes through."""
-
-    kind: Literal["dense"] = "dense"
-    intermediate_size: PositiveInt
-    """Inner width."""
-    num_matrices: Annotated[int, Field(ge=2, le=3)] = 3
-    """3 for a gated unit (gate, up, down), 2 for up and down."""
-    bias: bool = False
-    """Every matrix has a bias."""
-
-    def num_params(self, hidden_size: int, *, active: bool = False) -> int:
-        """Parameters; all of them work on every token."""
-        bias = self.intermediate_size * (self.num_matrices - 1) + hidden_size if self.bias else 0
-        return self.num_matrices * hidden_size * self.intermediate_size + bias
-
-    def num_expert_params(self, hidden_size: int) -> int:
-        """Parameters of routed experts: none."""
-        return 0
-
-
-class MoeFeedForward(Given):
-    """Mixture of experts: a router sends each token to a few of many experts, shared experts see every token."""
-
-    kind: Literal["moe"] = "moe"
-    num_experts: PositiveInt
-    """Routed experts."""
-    num_experts_per_token: PositiveInt
-    """Experts that work on one token."""
-    intermediate_size: PositiveInt
-    """Inner width of one expert."""
-    num_matrices: Annotated[int, Field(ge=2, le=3)] = 3
-    """3 for a gated unit (gate, up, down), 2 for up and down."""
-    shared_intermediate_size: Count = 0
-    """Inner width of all shared experts together."""
-    shared_gate: bool = False
-    """A gate of one value per token on the shared experts."""
-    router_bias: bool = False
-    """One correction bias per expert."""
-    expert_bias: bool = False
-    """Every expert matrix has a bias."""
-    latent_size: PositiveInt | None = None
-    """Experts work in a space of this width, reached by one projection in and one out."""
-    num_latent_norm_params: Count = 0
-    """Parameters of the norm in the latent space."""
-    num_router_extra_params: Count = 0
-    """Further router parameters (scales)."""
-    num_hash_table_entries: Count = 0
-    """Entries of a token-to-expert table."""
-
-    @model_validator(mode="after")
-    def _chosen_experts_exist(self) -> "MoeFeedForward":
-        if self.num_experts_per_token > self.num_experts:
-            raise ValueError(f"num_experts_per_token {self.num_experts_per_token} is more than num_experts {self.num_experts}")
-        return self
-
-    def _per_expert(self, hidden_size: int) -> int:
-        bias = self.intermediate_size * (self.num_matrices - 1) + hidden_size if self.expert_bias else 0
-        return self.num_matrices * (self.latent_size or hidden_size) * self.intermediate_size + bias
-
-    def num_expert_params(self, hidden_size: int) -> int:
-        """Parameters of all routed experts."""
-        return self.num_experts * self._per_expert(hidden_size)
-
-    def num_params(self, hidden_size: int, *, active: bool = False) -> int:
-        """Parameters of router, shared and routed experts; with `active` only the experts that work on one token."""
-        chosen = self.num_experts_per_token if active else self.num_experts
-        total = chosen * self._per_expert(hidden_size) + self.num_experts * hidden_size
-        total += self.num_matrices * hidden_size * self.shared_intermediate_size + hidden_size * self.shared_gate
-        total += self.num_experts * self.router_bias + 2 * hidden_size * (self.latent_size or 0)
-        return total + self.num_latent_norm_params + self.num_router_extra_params + self.num_hash_table_entries
-
-
-FeedForward = Annotated[DenseFeedForward | MoeFeedForward, Field(discriminator="kind")]
 
 
 class LayerGroup(Given):
@@ -107,6 +33,13 @@ class LayerGroup(Given):
     """Parameters of the norms of one layer."""
     num_extra_params: Count = 0
     """Other parameters of one layer."""
+
+    def tensors(self, hidden_size: int) -> tuple[Tensor, ...]:
+        """Weight tensors of one layer."""
+        mixer = self.mixer.tensors(hidden_size) if self.mixer else ()
+        parts = tuple(tensor for part in self.feed_forward for tensor in part.tensors(hidden_size))
+        small = Tensor("small", whole=self.num_norm_params + self.num_extra_params)
+        return (*mixer, *parts, small)
 
     def num_params(self, hidden_size: int, *, active: bool = False) -> int:
         """Parameters of the whole group."""
@@ -238,6 +171,11 @@ class Llm(Given):
         return {}
 
     @cached_property
+    def loaded_weights_by_layout(self) -> dict[tuple[Any, ...], Any]:
+        """Weights that `loaded_weights` has summed, by layout: searches ask for the same ones again."""
+        return {}
+
+    @cached_property
     def keeps_state(self) -> bool:
         """Whether any layer keeps a recurrent state."""
         return any(cache.state or cache.convolution for _, cache in self.caches())
@@ -270,3 +208,28 @@ class Llm(Given):
     def num_expert_params(self) -> int:
         """Parameters of all routed experts (0 for a dense model)."""
         return sum(group.num_expert_params(self.hidden_size or 0) for group in self.layer_groups or ())
+
+    def tensors_outside_layers(self) -> tuple[Tensor, ...]:
+        """Embedding, head (none where it is tied), positions, final norm, extras (tables over the vocabulary are divided), vision tower."""
+        hidden, table = self.hidden_size or 0, (self.hidden_size or 0) * (self.vocab_size or 0)
+        small = self.num_final_norm_params + self.num_position_embeddings * hidden + (self.vocab_size or 0) * self.lm_head_bias
+        return matrices(
+            Tensor("embedding", split=table),
+            Tensor("head", split=0 if self.tie_word_embeddings else table),
+            Tensor("small", whole=small),
+            *(
+                Tensor("extra", split=extra.num_params)
+                if extra.num_params % (self.vocab_size or 1) == 0
+                else Tensor("extra", whole=extra.num_params)
+                for extra in self.extra_weights
+            ),
+            Tensor("vision", split=self.num_vision_params or 0),
+        )
+
+    def num_params_by_class(self) -> dict[TensorClass, int]:
+        """Parameters by class of tensor: they sum to `num_params` where layer groups and sizes are complete."""
+        found: dict[TensorClass, int] = {}
+        layers = ((group.num_layers, tensor) for group in self.layer_groups or () for tensor in group.tensors(self.hidden_size or 0))
+        for count, tensor in (*layers, *((1, tensor) for tensor in self.tensors_outside_layers())):
+            found[tensor.kind] = found.get(tensor.kind, 0) + count * tensor.num_params
+        return found

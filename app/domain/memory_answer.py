@@ -1,15 +1,17 @@
 """The answer of `/memory`: the verdict, what takes the memory, and what would fit instead, with its working."""
 
 from app.domain.deployment import Deployment
-from app.domain.errors import PlannerError
+from app.domain.engine import EngineMemory
+from app.domain.fitting_changes import FittingChange, fitting_changes, smallest_tp
 from app.domain.hardware import Gpu
-from app.domain.kv_cache import kv_cost, kv_is_known, resolve_kv_format
+from app.domain.kv_cache import kv_cost, resolve_kv_format
 from app.domain.llm import Llm
-from app.domain.memory import Fit, Limiting, Verdict, fit, longest_len_tokens, valid_tps
+from app.domain.memory import Fit, Limiting, Verdict, fit, valid_tps
 from app.domain.memory_notes import memory_warnings
 from app.domain.memory_working import memory_steps
 from app.domain.precision import WEIGHTS, KvFormat, WeightFormat
 from app.domain.provenance import Answer, Note, Versions
+from app.domain.start_checks import StartCheck
 from app.domain.units import gigabytes
 from app.domain.value import Value
 from app.domain.weights import weights_bytes, weights_bytes_per_gpu
@@ -57,17 +59,15 @@ class MemoryAtPrecision(Value):
     """Token positions of one engine rank; None where the KV cache of the model is unknown."""
 
 
-class FittingChange(Value):
-    """One change of the deployment, and the verdict after computing it again."""
+class EngineSettings(Value):
+    """Limits of the engine after its defaults are filled in."""
 
-    change: str
-    """What to change, as a sentence."""
-    deployment: Deployment
-    """The changed deployment."""
-    verdict: Verdict
-    """Verdict of the changed deployment."""
-    kv_capacity_tokens: int | None
-    """Token positions of one engine rank after the change."""
+    max_num_seqs: int
+    """Most sequences that run at once."""
+    max_num_batched_tokens: int
+    """Most tokens that one step processes [tokens]."""
+    memory_fraction_ratio: float | None
+    """Share of the memory; None where the engine knows none."""
 
 
 class MemoryAnswer(Answer):
@@ -103,20 +103,35 @@ class MemoryAnswer(Answer):
     """Smallest tensor-parallel degree up to 64 that serves with everything else equal; None when none does."""
     what_would_fit: list[FittingChange]
     """Single changes that would make it serve, each computed again; empty when it serves."""
+    engine_rules: str | None
+    """Memory accounting that was used, by engine and range of versions; None for the generic engine."""
+    settings: EngineSettings | None
+    """Limits of the engine with its defaults filled in; None for the generic engine."""
+    checks: list[StartCheck]
+    """Start-up checks of the engine in its order; empty for the generic engine."""
+    kv_cache_low_bytes: int | None
+    """Nine of ten recorded starts have a larger KV cache; None for the generic engine [bytes]."""
+    kv_cache_high_bytes: int | None
+    """Nine of ten recorded starts have a smaller KV cache; None for the generic engine [bytes]."""
+    num_blocks: int | None
+    """Cache blocks of one engine rank, where the engine cuts its memory into blocks."""
+    block_size_tokens: int | None
+    """Tokens of its smallest block, enlarged where a hybrid model needs it; None for the generic engine [tokens]."""
 
 
-def answer_memory(llm: Llm, gpu: Gpu, deployment: Deployment, *, assumptions: list[Note], versions: Versions) -> MemoryAnswer:
+def answer_memory(
+    llm: Llm, gpu: Gpu, deployment: Deployment, *, engine: EngineMemory | None = None, assumptions: list[Note], versions: Versions
+) -> MemoryAnswer:
     """Weights, reserve and KV cache of one replica against the memory of its accelerators, with the working.
 
-    kv = memory x fraction - weights / gpu - reserve [bytes]; see `memory.fit` for the verdicts. Raises InvalidInput for an impossible
-    layout and MissingFigure when the catalog lacks the memory size.
+    kv = memory x fraction - weights / gpu - what the engine takes beside them [bytes]; see `memory.fit` for the verdicts.
+    Raises InvalidInput for an impossible layout and MissingFigure when the catalog lacks the memory size.
     """
-    found = fit(llm, gpu, deployment)
-    per_sequence = found.longest_sequence_bytes if found.max_model_len_tokens else None
+    found = fit(llm, gpu, deployment, engine)
     return MemoryAnswer(
         summary=_summary(llm, gpu, deployment, found),
         working=memory_steps(llm, gpu, deployment, found),
-        assumptions=assumptions,
+        assumptions=[*assumptions, *found.notes],
         warnings=memory_warnings(llm, deployment, found),
         versions=versions,
         model=llm.slug,
@@ -131,38 +146,59 @@ def answer_memory(llm: Llm, gpu: Gpu, deployment: Deployment, *, assumptions: li
             weights_bytes=found.weights_bytes_per_gpu,
             free_after_weights_bytes=found.memory_bytes - found.weights_bytes_per_gpu,
             reserve_bytes=found.reserve_bytes,
-            activation_bytes=0,
-            cuda_graph_bytes=0,
-            communication_bytes=0,
-            runtime_bytes=0,
-            safety_bytes=found.memory_bytes - found.budget_bytes,
+            activation_bytes=found.terms.activation_bytes,
+            cuda_graph_bytes=found.terms.cuda_graph_bytes,
+            communication_bytes=found.terms.communication_bytes,
+            runtime_bytes=found.terms.runtime_bytes,
+            safety_bytes=found.memory_bytes - found.budget_bytes + max(0, found.kv_room_bytes) - found.kv_cache_bytes,
             kv_cache_bytes=found.kv_cache_bytes,
         ),
         weights_bytes=found.weights.num_bytes,
         kv_cache=resolve_kv_format(llm, deployment.kv_cache),
         kv_capacity_tokens=found.capacity_tokens(),
         max_model_len_tokens=found.max_model_len_tokens,
-        max_concurrency_at_max_len_ratio=found.kv_cache_bytes / per_sequence if per_sequence else None,
-        by_precision=[_at_precision(llm, deployment, found, weights) for weights in WEIGHTS],
-        smallest_tp=_smallest_tp(llm, deployment, found),
-        what_would_fit=[] if found.verdict == "serves" else _what_would_fit(llm, gpu, deployment, found),
+        max_concurrency_at_max_len_ratio=found.concurrency_ratio(),
+        by_precision=[_at_precision(llm, gpu, deployment, engine, found, weights) for weights in WEIGHTS],
+        smallest_tp=_smallest_tp(llm, gpu, deployment, engine, found),
+        what_would_fit=[] if found.verdict == "serves" else fitting_changes(llm, gpu, deployment, engine, found),
+        engine_rules=None if engine is None else engine.slug,
+        settings=_settings(found),
+        checks=list(found.checks),
+        kv_cache_low_bytes=found.kv_low_bytes,
+        kv_cache_high_bytes=found.kv_high_bytes,
+        num_blocks=found.num_blocks,
+        block_size_tokens=None if found.pool is None else found.pool.block_size_tokens,
     )
 
 
-def _at_precision(llm: Llm, deployment: Deployment, found: Fit, weights: WeightFormat) -> MemoryAtPrecision:
-    total = weights_bytes(llm, weights)
-    per_gpu = weights_bytes_per_gpu(llm, total, tp=deployment.tp, pp=deployment.pp, dp=deployment.dp)
-    verdict, capacity = found.outcome(per_gpu, found.longest_sequence_bytes)
+def _settings(found: Fit) -> EngineSettings | None:
+    given = found.settings
+    if given is None:
+        return None
+    return EngineSettings(
+        max_num_seqs=given.max_num_seqs, max_num_batched_tokens=given.max_num_batched_tokens, memory_fraction_ratio=given.fraction
+    )
+
+
+def _at_precision(
+    llm: Llm, gpu: Gpu, deployment: Deployment, engine: EngineMemory | None, found: Fit, weights: WeightFormat
+) -> MemoryAtPrecision:
+    if engine is None:
+        total = weights_bytes(llm, weights)
+        per_gpu = weights_bytes_per_gpu(llm, total, tp=deployment.tp, pp=deployment.pp, dp=deployment.dp)
+        verdict, capacity = found.outcome(per_gpu, found.longest_sequence_bytes)
+    else:
+        other = fit(llm, gpu, deployment.model_copy(update={"weights": weights}), engine)
+        total, per_gpu = other.weights.num_bytes, other.weights_bytes_per_gpu
+        verdict, capacity = other.verdict, other.capacity_tokens()
     return MemoryAtPrecision(
         weights=weights, weights_bytes=total, weights_bytes_per_gpu=per_gpu, verdict=verdict, kv_capacity_tokens=capacity
     )
 
 
-def _with_tp(deployment: Deployment, tp: int) -> Deployment:
-    return deployment.model_copy(update={"tp": tp, "ep": 1 if deployment.ep == 1 else tp * deployment.dp})
-
-
-def _smallest_tp(llm: Llm, deployment: Deployment, found: Fit) -> int | None:
+def _smallest_tp(llm: Llm, gpu: Gpu, deployment: Deployment, engine: EngineMemory | None, found: Fit) -> int | None:
+    if engine is not None:
+        return smallest_tp(llm, gpu, deployment, engine)
     kv_format, longest = resolve_kv_format(llm, deployment.kv_cache), 0
     for tp in valid_tps(llm):
         per_gpu = weights_bytes_per_gpu(llm, found.weights.num_bytes, tp=tp, pp=deployment.pp, dp=deployment.dp)
@@ -173,41 +209,18 @@ def _smallest_tp(llm: Llm, deployment: Deployment, found: Fit) -> int | None:
     return None
 
 
-def _what_would_fit(llm: Llm, gpu: Gpu, deployment: Deployment, found: Fit) -> list[FittingChange]:
-    """Single changes, mildest first; each is computed again and kept only when it then serves."""
-    candidates: list[tuple[str, Deployment]] = []
-    longest = longest_len_tokens(found)
-    if found.limiting == "max_model_len" and longest:
-        candidates.append((f"max_model_len_tokens {longest}", deployment.model_copy(update={"max_model_len_tokens": longest})))
-    if kv_is_known(llm) and resolve_kv_format(llm, deployment.kv_cache) in ("bf16", "fp16"):
-        candidates.append(("kv_cache fp8", deployment.model_copy(update={"kv_cache": "fp8"})))
-    formats: tuple[WeightFormat, ...] = ("fp8", "awq")
-    candidates += [(f"weights {weights}", deployment.model_copy(update={"weights": weights})) for weights in formats]
-    candidates += [(f"tp {tp}", _with_tp(deployment, tp)) for tp in valid_tps(llm) if tp > deployment.tp]
-    changes: list[FittingChange] = []
-    for change, changed in candidates:
-        try:
-            after = fit(llm, gpu, changed)
-        except PlannerError:  # a stated KV figure exists for one precision only
-            continue
-        smaller = changed.weights is None or changed.weights == deployment.weights or after.weights.num_bytes < found.weights.num_bytes
-        if after.verdict == "serves" and smaller:
-            changes.append(
-                FittingChange(change=change, deployment=changed, verdict=after.verdict, kv_capacity_tokens=after.capacity_tokens())
-            )
-        if changes and change.startswith("tp"):
-            break
-    return changes
-
-
 def _summary(llm: Llm, gpu: Gpu, deployment: Deployment, found: Fit) -> str:
     where = f"{deployment.num_gpus} x {gpu.slug}" if deployment.num_gpus > 1 else f"one {gpu.slug}"
     head = f"{llm.slug} on {where}: weights {gigabytes(found.weights_bytes_per_gpu)} per GPU"
     if found.verdict == "does_not_fit":
-        return f"{head} do not fit into {gigabytes(found.memory_bytes)}; {gigabytes(-found.margin_bytes)} are missing on each GPU."
-    if found.limiting == "kv_cache":
+        missing = gigabytes(found.weights_bytes_per_gpu - found.memory_bytes)
+        return f"{head} do not fit into {gigabytes(found.memory_bytes)}; {missing} are missing on each GPU."
+    if found.limiting == "kv_cache" and found.engine is None:
         budget, reserve = gigabytes(found.budget_bytes), gigabytes(found.reserve_bytes)
         return f"{head} load, but with a reserve of {reserve} out of {budget} nothing is left for KV cache: nothing is served."
+    failed = found.failed_check
+    if failed is not None and found.limiting != "max_model_len":
+        return f"{head} load, but the start stops at the check {failed.name}. {failed.message}"
     capacity = found.capacity_tokens()
     positions = f", {capacity} token positions" if capacity is not None else ""
     if found.limiting == "max_model_len":

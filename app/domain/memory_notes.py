@@ -1,6 +1,7 @@
 """What the reader of an answer that rests on a replica's memory should know: what is not counted, and what it is counted with."""
 
 from app.domain.deployment import Deployment
+from app.domain.engine_notes import engine_warnings
 from app.domain.llm import Llm
 from app.domain.memory import Fit
 from app.domain.provenance import Note
@@ -13,11 +14,7 @@ def memory_warnings(llm: Llm, deployment: Deployment, found: Fit) -> list[Note]:
     def warn(code: str, message: str) -> None:
         warnings.append(Note(code=code, message=message))
 
-    if deployment.engine != "generic":
-        warn(
-            "generic_memory_terms",
-            f"The memory terms of {deployment.engine} are not modelled yet: the reserve is the generic engine's single figure.",
-        )
+    warnings += engine_warnings(deployment, found)
     if deployment.dp > 1 and llm.layer_groups is None:
         warn("experts_unknown", f"The layers of {llm.slug} are not known: all weights are counted on each data-parallel rank, experts too.")
     if found.cost is None:
@@ -32,9 +29,9 @@ def memory_warnings(llm: Llm, deployment: Deployment, found: Fit) -> list[Note]:
             "kv_capacity_depends_on_length",
             f"What a token of {llm.slug} takes depends on the length: give max_model_len_tokens for the token positions.",
         )
-    if found.reserve_bytes == 0 and found.budget_bytes == found.memory_bytes:
+    if found.engine is None and found.reserve_bytes == 0 and found.budget_bytes == found.memory_bytes:
         warn("no_reserve", "No memory is reserved for activations, graphs and buffers: a real engine runs out of memory.")
-    elif found.reserve_bytes == 0:
+    elif found.engine is None and found.reserve_bytes == 0:
         warn(
             "activations_not_counted",
             "Nothing is reserved inside the budget of memory_fraction_ratio: activations and graphs come out of the KV cache shown here.",

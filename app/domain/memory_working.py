@@ -1,10 +1,12 @@
 """The working of `/memory`, which the answers that build on it begin with: from parameters to token positions."""
 
 from app.domain.deployment import Deployment
+from app.domain.engine_working import engine_budget_steps, pool_steps
 from app.domain.hardware import Gpu
 from app.domain.kv_cache import KvCost, kv_cost, resolve_kv_format
 from app.domain.kv_working import kv_cost_steps, sequence_step
 from app.domain.llm import Llm
+from app.domain.loaded_weights_working import loaded_weights_steps
 from app.domain.memory import GENERIC_RESERVE_RATIO, Fit
 from app.domain.provenance import Step, step
 from app.domain.units import plain
@@ -18,37 +20,11 @@ RESERVE_SOURCE = (
 
 def memory_steps(llm: Llm, gpu: Gpu, deployment: Deployment, found: Fit) -> list[Step]:
     """The working from parameters to token positions."""
-    steps = weights_steps(llm, deployment, found.weights, found.weights_bytes_per_gpu)
-    basis_source = gpu.memory_basis.basis if gpu.memory_basis else "request"
-    fraction = deployment.memory_fraction_ratio
-    steps.append(
-        step(
-            "budget_bytes",
-            "floor(memory_bytes x memory_fraction_ratio)",
-            f"floor({found.memory_bytes} x {plain(fraction or 1)})",
-            found.budget_bytes,
-            "bytes",
-            f"{gpu.slug}: {basis_source}",
-            basis="datasheet" if gpu.memory_basis else "exact",
-        )
-    )
-    if deployment.reserve_bytes_per_gpu is not None:
-        reserve = ("given", str(found.reserve_bytes), "request")
-    elif fraction is not None:
-        reserve = ("0: memory_fraction_ratio takes its place", "0", "request")
+    if found.loaded is not None:
+        steps = loaded_weights_steps(found.loaded, deployment)
     else:
-        reserve = ("floor(memory_bytes x reserve ratio)", f"floor({found.memory_bytes} x {GENERIC_RESERVE_RATIO})", RESERVE_SOURCE)
-    steps.append(
-        step(
-            "reserve_bytes",
-            reserve[0],
-            reserve[1],
-            found.reserve_bytes,
-            "bytes",
-            reserve[2],
-            basis="exact" if reserve[2] == "request" else "assumed",
-        )
-    )
+        steps = weights_steps(llm, deployment, found.weights, found.weights_bytes_per_gpu)
+    steps += _budget_steps(gpu, deployment, found) if found.settings is None else engine_budget_steps(gpu, deployment, found)
     steps.append(
         step(
             "kv_cache_bytes",
@@ -59,6 +35,8 @@ def memory_steps(llm: Llm, gpu: Gpu, deployment: Deployment, found: Fit) -> list
             "sum of the terms above",
         )
     )
+    if found.pool is not None:
+        return steps + pool_steps(found, found.pool)
     if found.cost is not None:
         steps += _capacity_steps(llm, deployment, found, found.cost)
     return steps
@@ -86,3 +64,38 @@ def _capacity_steps(llm: Llm, deployment: Deployment, found: Fit, cost: KvCost) 
             "https://github.com/vllm-project/vllm/blob/main/vllm/v1/core/kv_cache_utils.py (token line = concurrency x length)",
         ),
     ]
+
+
+def _budget_steps(gpu: Gpu, deployment: Deployment, found: Fit) -> list[Step]:
+    """Budget and reserve of the generic engine."""
+    basis_source = gpu.memory_basis.basis if gpu.memory_basis else "request"
+    fraction = deployment.memory_fraction_ratio
+    steps = [
+        step(
+            "budget_bytes",
+            "floor(memory_bytes x memory_fraction_ratio)",
+            f"floor({found.memory_bytes} x {plain(fraction or 1)})",
+            found.budget_bytes,
+            "bytes",
+            f"{gpu.slug}: {basis_source}",
+            basis="datasheet" if gpu.memory_basis else "exact",
+        )
+    ]
+    if deployment.reserve_bytes_per_gpu is not None:
+        reserve = ("given", str(found.reserve_bytes), "request")
+    elif fraction is not None:
+        reserve = ("0: memory_fraction_ratio takes its place", "0", "request")
+    else:
+        reserve = ("floor(memory_bytes x reserve ratio)", f"floor({found.memory_bytes} x {GENERIC_RESERVE_RATIO})", RESERVE_SOURCE)
+    steps.append(
+        step(
+            "reserve_bytes",
+            reserve[0],
+            reserve[1],
+            found.reserve_bytes,
+            "bytes",
+            reserve[2],
+            basis="exact" if reserve[2] == "request" else "assumed",
+        )
+    )
+    return steps

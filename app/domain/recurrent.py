@@ -10,6 +10,7 @@ from typing import Literal
 from pydantic import PositiveInt
 
 from app.domain.attention import LayerCache
+from app.domain.tensors import Tensor, matrices
 from app.domain.value import Given
 
 
@@ -32,11 +33,19 @@ class GatedDeltaNet(Given):
     def _convolved(self) -> int:
         return 2 * self.num_key_heads * self.key_head_dim + self.num_value_heads * self.value_head_dim
 
-    def num_params(self, hidden_size: int) -> int:
-        """Parameters of the mixer: projections, convolution, decay, norm and output."""
+    def tensors(self, hidden_size: int) -> tuple[Tensor, ...]:
+        """One projection in, one out; convolution, decay and its gates, norm."""
         value = self.num_value_heads * self.value_head_dim
-        total = hidden_size * (self._convolved + value + 2 * self.num_value_heads) + self._convolved * self.conv_kernel_size
-        return total + 2 * self.num_value_heads + self.value_head_dim + value * hidden_size
+        small = self._convolved * self.conv_kernel_size + 2 * self.num_value_heads * (hidden_size + 1) + self.value_head_dim
+        return matrices(
+            Tensor("recurrent", split=hidden_size * (self._convolved + value)),
+            Tensor("recurrent", split=value * hidden_size),
+            Tensor("small", split=small - self.value_head_dim, whole=self.value_head_dim),
+        )
+
+    def num_params(self, hidden_size: int) -> int:
+        """Parameters of the mixer."""
+        return sum(tensor.num_params for tensor in self.tensors(hidden_size))
 
     def cache(self, tp: int = 1) -> LayerCache:
         """Fixed state and convolution tail, divided by `tp`."""
@@ -57,13 +66,25 @@ class KimiDeltaAttention(Given):
     full_rank_gate: bool = False
     """The output gate is a full projection instead of a low-rank one."""
 
-    def num_params(self, hidden_size: int) -> int:
-        """Parameters of the mixer: projections, convolutions, decay and output gates, norm."""
+    def tensors(self, hidden_size: int) -> tuple[Tensor, ...]:
+        """Fused query, key and value, gates (the narrow side of low-rank ones on every rank), output; convolutions, decay, norm."""
         width = self.num_heads * self.head_dim
-        low_rank = self.head_dim * (hidden_size + width)
-        total = 4 * hidden_size * width + 3 * width * self.conv_kernel_size + hidden_size * self.num_heads
-        total += low_rank + self.num_heads + width + self.head_dim
-        return total + (hidden_size * width if self.full_rank_gate else low_rank)
+        low_rank = 1 if self.full_rank_gate else 2
+        return matrices(
+            Tensor("recurrent", split=3 * hidden_size * width),
+            Tensor("recurrent", split=hidden_size * width * self.full_rank_gate),
+            Tensor("recurrent", split=low_rank * self.head_dim * width, whole=low_rank * self.head_dim * hidden_size),
+            Tensor("recurrent", split=width * hidden_size),
+            Tensor(
+                "small",
+                split=3 * width * self.conv_kernel_size + self.num_heads * (hidden_size + 1) + width,
+                whole=self.head_dim,
+            ),
+        )
+
+    def num_params(self, hidden_size: int) -> int:
+        """Parameters of the mixer."""
+        return sum(tensor.num_params for tensor in self.tensors(hidden_size))
 
     def cache(self, tp: int = 1) -> LayerCache:
         """Fixed state and convolution tails, divided by `tp`."""
@@ -84,11 +105,20 @@ class Mamba1(Given):
     conv_kernel_size: PositiveInt
     """Taps of the short convolution."""
 
-    def num_params(self, hidden_size: int) -> int:
-        """Parameters of the mixer, with the norms on the time step and the state inputs (Jamba)."""
+    def tensors(self, hidden_size: int) -> tuple[Tensor, ...]:
+        """Projections in and out, of time step and state inputs; convolution, decay, skip, and the norms of Jamba."""
         inner, state, rank = self.inner_dim, self.state_dim, self.dt_rank
-        total = 3 * hidden_size * inner + inner * (self.conv_kernel_size + 1) + inner * (rank + 2 * state)
-        return total + rank * inner + inner + inner * state + inner + rank + 2 * state
+        return matrices(
+            Tensor("recurrent", split=2 * hidden_size * inner),
+            Tensor("recurrent", split=hidden_size * inner),
+            Tensor("recurrent", split=inner * (rank + 2 * state)),
+            Tensor("recurrent", split=rank * inner),
+            Tensor("small", split=inner * (self.conv_kernel_size + 1) + 2 * inner + inner * state, whole=rank + 2 * state),
+        )
+
+    def num_params(self, hidden_size: int) -> int:
+        """Parameters of the mixer."""
+        return sum(tensor.num_params for tensor in self.tensors(hidden_size))
 
     def cache(self, tp: int = 1) -> LayerCache:
         """Fixed state and convolution tail, divided by `tp`."""
@@ -117,11 +147,19 @@ class Mamba2(Given):
     def _convolved(self) -> int:
         return self.num_heads * self.head_dim + 2 * self.num_groups * self.state_dim
 
-    def num_params(self, hidden_size: int) -> int:
-        """Parameters of the mixer: projections, convolution, decay, skip, time-step bias, norm and output."""
+    def tensors(self, hidden_size: int) -> tuple[Tensor, ...]:
+        """One projection in, one out; convolution, decay, skip, time-step bias, norm."""
         inner = self.num_heads * self.head_dim
-        total = hidden_size * (inner + self._convolved + self.num_heads) + self._convolved * (self.conv_kernel_size + self.conv_bias)
-        return total + 3 * self.num_heads + inner + inner * hidden_size
+        small = self._convolved * (self.conv_kernel_size + self.conv_bias) + 3 * self.num_heads + inner
+        return matrices(
+            Tensor("recurrent", split=hidden_size * (inner + self._convolved + self.num_heads)),
+            Tensor("recurrent", split=inner * hidden_size),
+            Tensor("small", split=small),
+        )
+
+    def num_params(self, hidden_size: int) -> int:
+        """Parameters of the mixer."""
+        return sum(tensor.num_params for tensor in self.tensors(hidden_size))
 
     def cache(self, tp: int = 1) -> LayerCache:
         """Fixed state and convolution tail, divided by `tp`."""
@@ -138,10 +176,19 @@ class LightningAttention(Given):
     head_dim: PositiveInt
     """Width of a head."""
 
-    def num_params(self, hidden_size: int) -> int:
-        """Parameters of the mixer: query, key, value, gate and output projections, norm."""
+    def tensors(self, hidden_size: int) -> tuple[Tensor, ...]:
+        """Query, key and value as one projection, gate, output; norm."""
         width = self.num_heads * self.head_dim
-        return 5 * hidden_size * width + width
+        return matrices(
+            Tensor("recurrent", split=3 * hidden_size * width),
+            Tensor("recurrent", split=hidden_size * width),
+            Tensor("recurrent", split=hidden_size * width),
+            Tensor("small", split=width),
+        )
+
+    def num_params(self, hidden_size: int) -> int:
+        """Parameters of the mixer."""
+        return sum(tensor.num_params for tensor in self.tensors(hidden_size))
 
     def cache(self, tp: int = 1) -> LayerCache:
         """Fixed state, divided by `tp`."""

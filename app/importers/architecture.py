@@ -3,7 +3,8 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from app.domain.llm import ExtraWeights, FeedForward, LayerGroup, Mixer
+from app.domain.feed_forward import FeedForward
+from app.domain.llm import ExtraWeights, LayerGroup, Mixer
 from app.importers.config_fields import ConfigFields
 
 MAX_LAYERS = 10_000

@@ -5,7 +5,8 @@ Layer definitions: https://github.com/huggingface/transformers/tree/main/src/tra
 
 from collections.abc import Mapping
 
-from app.domain.llm import DenseFeedForward, ExtraWeights, MoeFeedForward
+from app.domain.feed_forward import DenseFeedForward, MoeFeedForward
+from app.domain.llm import ExtraWeights
 from app.importers.architecture import Architecture, FamilyReader, layer, num_layers
 from app.importers.config_fields import ConfigFields
 from app.importers.hf_attention import Heads, attention, read_heads, read_window

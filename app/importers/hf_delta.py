@@ -7,7 +7,7 @@ glm5_next).
 from collections.abc import Mapping, Sequence
 
 from app.domain.attention import LatentAttention
-from app.domain.llm import FeedForward
+from app.domain.feed_forward import FeedForward
 from app.domain.recurrent import GatedDeltaNet, KimiDeltaAttention
 from app.importers.architecture import Architecture, FamilyReader, MtpLayers, layer, num_layers, read_mtp
 from app.importers.config_fields import ConfigFields

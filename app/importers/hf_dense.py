@@ -5,7 +5,7 @@ Layer definitions: https://github.com/huggingface/transformers/tree/main/src/tra
 
 from collections.abc import Mapping, Sequence
 
-from app.domain.llm import DenseFeedForward
+from app.domain.feed_forward import DenseFeedForward
 from app.importers.architecture import Architecture, FamilyReader, layer, num_layers
 from app.importers.config_fields import ConfigFields
 from app.importers.hf_attention import (

@@ -1,6 +1,6 @@
 """Feed-forward parts from a configuration, and which layers are mixtures of experts."""
 
-from app.domain.llm import DenseFeedForward, MoeFeedForward
+from app.domain.feed_forward import DenseFeedForward, MoeFeedForward
 from app.importers.config_fields import ConfigFields
 
 EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")

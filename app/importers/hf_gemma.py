@@ -5,7 +5,8 @@ Layer definitions: https://github.com/huggingface/transformers/tree/main/src/tra
 
 from collections.abc import Mapping, Sequence
 
-from app.domain.llm import ExtraWeights, FeedForward, LayerGroup
+from app.domain.feed_forward import FeedForward
+from app.domain.llm import ExtraWeights, LayerGroup
 from app.importers.architecture import Architecture, FamilyReader, layer, num_layers
 from app.importers.config_fields import ConfigFields
 from app.importers.hf_attention import FULL, SLIDING, Heads, QkNorm, attention, every_nth_full, read_heads, read_layer_types, read_window

@@ -5,7 +5,8 @@ Layer definitions: https://github.com/huggingface/transformers/tree/main/src/tra
 
 from collections.abc import Mapping, Sequence
 
-from app.domain.llm import FeedForward, Mixer
+from app.domain.feed_forward import FeedForward
+from app.domain.llm import Mixer
 from app.importers.architecture import Architecture, FamilyReader, MtpLayers, layer, num_layers, read_mtp
 from app.importers.config_fields import ConfigFields
 from app.importers.hf_attention import (

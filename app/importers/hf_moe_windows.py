@@ -7,7 +7,7 @@ read as in https://github.com/vllm-project/vllm/blob/main/vllm/model_executor/mo
 from collections.abc import Mapping, Sequence
 
 from app.domain.attention import Indexer
-from app.domain.llm import DenseFeedForward
+from app.domain.feed_forward import DenseFeedForward
 from app.importers.architecture import Architecture, FamilyReader, num_layers
 from app.importers.config_fields import ConfigFields
 from app.importers.hf_attention import FULL, SLIDING, Heads, attention, every_nth_full, read_heads, read_layer_types, read_window

@@ -6,7 +6,7 @@ minimax).
 
 from collections.abc import Mapping, Sequence
 
-from app.domain.llm import DenseFeedForward, FeedForward, MoeFeedForward
+from app.domain.feed_forward import DenseFeedForward, FeedForward, MoeFeedForward
 from app.domain.recurrent import LightningAttention, Mamba1, Mamba2
 from app.importers.architecture import Architecture, FamilyReader, layer, num_layers, read_mtp
 from app.importers.config_fields import ConfigFields

@@ -62,7 +62,7 @@ def deployment_defaults(llm: Llm | None, gpu: Gpu | None, deployment: Deployment
         what = native.quantization or native.dtype or "16 bits per parameter"
         known = "" if native.weights_bytes is not None else "; their size is not recorded, so 2 bytes per parameter are taken"
         notes.append(Note(code="default_weights", message=f"weights was not given: the checkpoint's own ({what}){known}."))
-    elif deployment.weights not in ("fp32", "bf16", "fp16"):
+    elif deployment.engine == "generic" and deployment.weights not in ("fp32", "bf16", "fp16"):
         each = plain(WEIGHTS[deployment.weights].bytes_per_element)
         message = (
             f"weights {deployment.weights}: {each} bytes for every parameter; what a checkpoint leaves in 16 bits is not counted extra."
@@ -71,6 +71,6 @@ def deployment_defaults(llm: Llm | None, gpu: Gpu | None, deployment: Deployment
     notes += cache_defaults(llm, deployment.kv_cache)
     if deployment.max_model_len_tokens is None and llm.max_model_len_tokens is not None:
         notes.append(default_used("max_model_len_tokens", f"{llm.max_model_len_tokens}, the model's own limit,"))
-    if (reserve := _reserve_default(deployment)) is not None:
+    if deployment.engine == "generic" and (reserve := _reserve_default(deployment)) is not None:
         notes.append(reserve)
     return notes

@@ -4,6 +4,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
@@ -137,7 +138,9 @@ class CatalogHolder:
             for name in read.unreadable:
                 structlog.get_logger().warning("catalog_entry_unreadable", entry=name)
             version = f"{read.state.bundled_digest[:DIGEST_CHARACTERS]}-{read.state.revision}"
-            self._snapshot = Catalog(gpus=read.gpus, models=read.models, prices=read.prices, version=version)
+            self._snapshot = Catalog(
+                gpus=read.gpus, models=read.models, prices=read.prices, version=version, engines=tuple(self._bundled_files.engines.values())
+            )
             self._state = read.state
             return True
 
@@ -151,9 +154,19 @@ class CatalogHolder:
         except Exception:
             structlog.get_logger().exception("catalog_not_refreshed")
 
+    @cached_property
+    def _bundled_files(self) -> BundledCatalog:
+        return self._load()
+
     def _bundled(self) -> Catalog:
         if self._fallback is None:
-            bundled = self._load()
+            bundled = self._bundled_files
             version = f"{bundled.digest[:DIGEST_CHARACTERS]}-bundled"
-            self._fallback = Catalog(gpus=bundled.gpus, models=bundled.models, prices=bundled.prices, version=version)
+            self._fallback = Catalog(
+                gpus=bundled.gpus,
+                models=bundled.models,
+                prices=bundled.prices,
+                version=version,
+                engines=tuple(bundled.engines.values()),
+            )
         return self._fallback

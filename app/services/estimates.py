@@ -15,6 +15,7 @@ from app.domain.deployment import Deployment, check_layout
 from app.domain.errors import InvalidInput, MissingFigure
 from app.domain.hardware import Gpu
 from app.domain.kv_answer import KvAnswer, answer_kv
+from app.domain.kv_engine import kv_in_engine
 from app.domain.llm import Llm
 from app.domain.memory import Fit, fit
 from app.domain.memory_answer import MemoryAnswer, answer_memory
@@ -23,7 +24,7 @@ from app.domain.sizing import Sizing
 from app.domain.units import plain
 from app.services.assumptions import cache_defaults, default_used, defaults_used, deployment_defaults
 from app.services.prices import gpu_price, replica_price
-from app.services.references import resolve_gpu, resolve_model
+from app.services.references import engine_of, resolve_gpu, resolve_model
 from app.services.requests import CapacityRequest, ConcurrencyRequest, CostRequest, KvRequest, MemoryRequest
 from app.services.versions import versions_of
 
@@ -35,7 +36,8 @@ def memory(catalog: Catalog, request: MemoryRequest) -> MemoryAnswer:
     """Does a replica fit; raises PlannerError for unknown names, impossible layouts and missing figures."""
     llm, gpu = resolve_model(catalog, request.model), resolve_gpu(catalog, request.gpu)
     notes = deployment_defaults(llm, gpu, request.deployment)
-    return answer_memory(llm, gpu, request.deployment, assumptions=notes, versions=versions_of(catalog))
+    engine = engine_of(catalog, request.deployment)
+    return answer_memory(llm, gpu, request.deployment, engine=engine, assumptions=notes, versions=versions_of(catalog))
 
 
 def kv(catalog: Catalog, request: KvRequest) -> KvAnswer:
@@ -46,8 +48,22 @@ def kv(catalog: Catalog, request: KvRequest) -> KvAnswer:
     if "context_tokens" not in request.model_fields_set:
         notes.append(default_used("context_tokens", ", ".join(map(str, request.context_tokens))))
     notes += cache_defaults(llm, request.kv_cache)
+    given = {"block_size_tokens": request.block_size_tokens} if "block_size_tokens" in request.model_fields_set else {}
+    deployment = Deployment.model_validate(
+        {
+            "tp": request.tp,
+            "kv_cache": request.kv_cache,
+            "engine": request.engine,
+            "engine_version": request.engine_version,
+            "speculative": request.speculative,
+            **given,
+        }
+    )
+    engine = catalog.engine(request.engine, request.engine_version, field="/engine")
+    rows = [] if engine is None else kv_in_engine(llm, deployment, engine, request.context_tokens, request.max_num_batched_tokens)
     return answer_kv(
         llm,
+        in_engine=rows,
         kv_cache=request.kv_cache,
         tp=request.tp,
         context_tokens=request.context_tokens,
@@ -76,6 +92,7 @@ def concurrency(catalog: Catalog, request: ConcurrencyRequest) -> ConcurrencyAns
         llm,
         gpu,
         request.deployment,
+        engine=engine_of(catalog, request.deployment),
         mean_tokens=mean,
         p95_tokens=p95,
         safety_ratio=request.safety_ratio,
@@ -101,7 +118,8 @@ def capacity(catalog: Catalog, request: CapacityRequest) -> CapacityAnswer:
     found: Fit | None = None
     holds = None
     if llm is not None and gpu is not None:
-        found = fit(llm, gpu, deployment)
+        found = fit(llm, gpu, deployment, engine_of(catalog, deployment))
+        notes += found.notes
         if found.cost is not None:
             holds = at_length(found, deployment, demand.mean_input_tokens + demand.mean_output_tokens, request.safety_ratio)
     bounds = _bounds(request, llm, gpu, found)

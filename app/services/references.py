@@ -4,9 +4,11 @@ from pydantic import ValidationError
 
 from app.domain.attention import Attention
 from app.domain.catalog import Catalog
+from app.domain.deployment import Deployment
+from app.domain.engine import EngineMemory
 from app.domain.errors import InvalidInput
 from app.domain.hardware import Gpu, PeakFlops
-from app.domain.llm import LayerGroup, Llm, most_attention_heads
+from app.domain.llm import ExtraWeights, LayerGroup, Llm, most_attention_heads
 from app.importers.hf_config import llm_from_hf_config
 from app.services.requests import GpuRef, GpuSketch, ModelArchitecture, ModelFromHfConfig, ModelRef, ModelSketch
 
@@ -44,6 +46,11 @@ def resolve_gpu(catalog: Catalog, reference: GpuRef) -> Gpu:
     return catalog.gpu(reference)
 
 
+def engine_of(catalog: Catalog, deployment: Deployment) -> EngineMemory | None:
+    """The memory accounting of the deployment's engine; None for the generic engine. Raises UnknownName."""
+    return catalog.engine(deployment.engine, deployment.engine_version)
+
+
 def _from_sketch(sketch: ModelSketch) -> Llm:
     groups = None
     if sketch.num_layers is not None and sketch.num_kv_heads is not None and sketch.head_dim is not None:
@@ -77,10 +84,12 @@ def _from_architecture(architecture: ModelArchitecture) -> Llm:
         max_model_len_tokens=architecture.max_model_len_tokens,
         layer_groups=architecture.layer_groups,
     )
-    total = architecture.params or shape.num_language_params()
+    in_layers = shape.num_language_params()
+    total = architecture.params or in_layers
     active = architecture.active_params or min(total, shape.num_language_params(active=True))
+    outside = (ExtraWeights(what="parameters beyond the layers", num_params=total - in_layers),) if total > in_layers else ()
     try:
-        return Llm.model_validate({**dict(shape), "num_params": total, "num_active_params": active})
+        return Llm.model_validate({**dict(shape), "num_params": total, "num_active_params": active, "extra_weights": outside})
     except ValidationError as error:
         first = error.errors()[0]
         raise InvalidInput(

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Discriminator, Field, PositiveInt, Tag, model_validator
 
 from app.domain.cost import Throughput
-from app.domain.deployment import Deployment, Tokens
+from app.domain.deployment import Deployment, EngineName, Speculative, Tokens
 from app.domain.hardware import PeakFlops, Rate
 from app.domain.llm import LayerGroup
 from app.domain.precision import KvChoice
@@ -155,6 +155,14 @@ class KvRequest(Given):
     """Lengths of a sequence, prompt and output together: one or a list [tokens]."""
     num_sequences: Annotated[int, Field(ge=1, le=10**7)] = 1
     """Sequences of that length."""
+    engine: EngineName = "generic"
+    """Inference engine whose blocks, groups and windows `in_engine` counts."""
+    engine_version: str | None = Field(default=None, max_length=50)
+    """Version of the engine."""
+    max_num_batched_tokens: Tokens | None = None
+    """Tokens of one step, which windowed layers of some engines keep beside their window."""
+    speculative: Speculative | None = None
+    """Speculative decoding: draft layers and tokens take part of the cache."""
     block_size_tokens: Annotated[int, Field(ge=1, le=65536)] = 16
     """Tokens of one cache block."""
 

@@ -25,7 +25,7 @@ def test_every_file_is_read() -> None:
     files = sorted(
         path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*") if path.is_file() and path.suffix in (".yaml", ".yml")
     )
-    named = [("gpus", BUNDLED.gpus), ("models", BUNDLED.models), ("prices", BUNDLED.prices)]
+    named = [("gpus", BUNDLED.gpus), ("models", BUNDLED.models), ("prices", BUNDLED.prices), ("engines", BUNDLED.engines)]
     assert files == sorted(f"{folder}/{slug}.yaml" for folder, entries in named for slug in entries)
 
 
@@ -113,7 +113,7 @@ def test_the_gpus_without_memory_or_bandwidth_are_the_known_ones() -> None:
 
 @pytest.fixture
 def one_gpu(tmp_path: Path) -> Path:
-    for folder in ("gpus", "models", "prices"):
+    for folder in ("gpus", "models", "prices", "engines"):
         (tmp_path / folder).mkdir()
     shutil.copy(PACKAGE / "gpus" / "t4-16gb.yaml", tmp_path / "gpus")
     shutil.copy(PACKAGE / "prices" / "t4-16gb-on-demand.yaml", tmp_path / "prices")

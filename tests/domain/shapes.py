@@ -10,7 +10,9 @@ from app.domain.hardware import Gpu, PeakFlops
 from app.domain.llm import LayerGroup, Llm
 
 BUNDLED = load_bundled()
-CATALOG = Catalog(gpus=BUNDLED.gpus, models=BUNDLED.models, prices=BUNDLED.prices, version="bundled")
+CATALOG = Catalog(
+    gpus=BUNDLED.gpus, models=BUNDLED.models, prices=BUNDLED.prices, version="bundled", engines=tuple(BUNDLED.engines.values())
+)
 DETAILED = [model for model in BUNDLED.models.values() if model.layer_groups is not None]
 H100 = BUNDLED.gpus["h100-sxm-80gb"]
 CARD = Gpu(

@@ -6,7 +6,8 @@ import pytest
 from pydantic import ValidationError
 
 from app.domain.attention import Attention
-from app.domain.llm import DenseFeedForward, LayerGroup, Llm, MoeFeedForward, most_attention_heads
+from app.domain.feed_forward import DenseFeedForward, MoeFeedForward
+from app.domain.llm import LayerGroup, Llm, most_attention_heads
 from app.domain.recurrent import LightningAttention
 
 

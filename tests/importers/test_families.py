@@ -9,7 +9,8 @@ import pytest
 from app.catalog.loader import load_bundled
 from app.domain.attention import Attention
 from app.domain.errors import InvalidInput
-from app.domain.llm import DenseFeedForward, Llm, MoeFeedForward
+from app.domain.feed_forward import DenseFeedForward, MoeFeedForward
+from app.domain.llm import Llm
 from app.importers.hf_config import llm_from_hf_config
 
 VARIANTS: list[dict[str, Any]] = [

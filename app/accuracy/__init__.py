@@ -1,0 +1,1 @@
+"""The planner's answers against recorded start-ups and runs."""

@@ -1,0 +1,110 @@
+"""What an engine's profile run takes beside weights: sampler, forward pass and vision encoder."""
+
+from typing import NamedTuple
+
+from app.domain.engine import ActivationModel, EncoderPeak
+from app.domain.llm import Llm
+from app.domain.recurrent import GatedDeltaNet, KimiDeltaAttention
+
+VOCABULARY_PADDING = 64
+"""Rows of the vocabulary are padded to a multiple of this. Source:
+https://github.com/vllm-project/vllm/blob/v0.19.1/vllm/model_executor/layers/vocab_parallel_embedding.py (DEFAULT_VOCAB_PADDING_SIZE)."""
+ELEMENT_BYTES = 2
+"""Activations are 16 bits wide."""
+
+
+class ActivationPeak(NamedTuple):
+    """The terms of the peak; the largest of the first three counts, the inputs come on top [bytes]."""
+
+    sampler_bytes: int
+    forward_bytes: int
+    encoder_bytes: int
+    inputs_bytes: int
+    is_known: bool
+    """False where the shape of the model is not known and the engine's usual figure stands in."""
+
+    @property
+    def total_bytes(self) -> int:
+        """max(sampler, forward, encoder) + inputs [bytes]."""
+        return max(self.sampler_bytes, self.forward_bytes, self.encoder_bytes) + self.inputs_bytes
+
+    @property
+    def largest(self) -> str:
+        """The term that decides."""
+        terms = {"sampler": self.sampler_bytes, "forward pass": self.forward_bytes, "vision encoder": self.encoder_bytes}
+        return max(terms, key=lambda name: terms[name])
+
+
+def activation_peak(
+    llm: Llm,
+    model: ActivationModel,
+    *,
+    max_num_seqs: int,
+    max_num_batched_tokens: int,
+    max_model_len_tokens: int | None,
+    tp: int,
+    leanest: bool = False,
+) -> ActivationPeak:
+    """Peak of the profile run on the rank that samples.
+
+    sampler = (c S + 4 rows) V, S sequences (at most the batched tokens), V the padded vocabulary, plus expert workspaces where they
+    persist; forward = inner + 4 M H with inner = 6 M I / tp for dense layers, M k (max(2 I, H) + I) 2 bytes for k experts per token of
+    inner width I / tp, r M D / tp where delta-rule layers of D value elements take more; inputs = 2 M H. Counts, widths and tokens in;
+    bytes out. Logits are gathered, so tp does not divide the sampler.
+    """
+    hidden, vocabulary = llm.hidden_size, llm.vocab_size
+    if hidden is None or llm.layer_groups is None:
+        return ActivationPeak(0, model.unknown.typical_bytes, 0, 0, False)
+    tokens, rows = max_num_batched_tokens, min(max_num_seqs, max_num_batched_tokens)
+    workspace = _expert_workspace_bytes(llm, hidden, tokens, tp)
+    sampler = 0.0
+    if vocabulary is not None:
+        padded = -(-vocabulary // VOCABULARY_PADDING) * VOCABULARY_PADDING
+        per_logit = model.bytes_per_logit_low if leanest else model.bytes_per_logit
+        sampler = (per_logit * rows + 4 * model.num_logit_rows_extra) * padded
+        sampler += workspace if model.workspace_persists else 0
+    inner = workspace or model.bytes_per_inner_element * tokens * _dense_width(llm) / tp
+    inner = max(inner, model.bytes_per_recurrent_element * tokens * _recurrent_width(llm) / tp)
+    forward = inner + model.bytes_per_hidden_element * tokens * hidden
+    encoder = _encoder_bytes(llm, model, max_model_len_tokens, tp)
+    return ActivationPeak(int(sampler), int(forward), encoder, int(model.bytes_per_kept_element * tokens * hidden), True)
+
+
+def _dense_width(llm: Llm) -> int:
+    parts = (part for group in llm.layer_groups or () for part in group.feed_forward if part.kind == "dense")
+    return max((part.intermediate_size for part in parts), default=0)
+
+
+def _recurrent_width(llm: Llm) -> int:
+    widest = 0
+    for group in llm.layer_groups or ():
+        if isinstance(group.mixer, GatedDeltaNet):
+            widest = max(widest, group.mixer.num_value_heads * group.mixer.value_head_dim)
+        elif isinstance(group.mixer, KimiDeltaAttention):
+            widest = max(widest, group.mixer.num_heads * group.mixer.head_dim)
+    return widest
+
+
+def _expert_workspace_bytes(llm: Llm, hidden: int, tokens: int, tp: int) -> int:
+    """tokens x experts per token x (max(2 I / tp, H) + I / tp) x 2 bytes of the widest experts; 0 for a dense model."""
+    widest = 0.0
+    for group in llm.layer_groups or ():
+        for part in group.feed_forward:
+            if part.kind == "moe":
+                inner = part.intermediate_size / tp
+                widest = max(widest, part.num_experts_per_token * (max(2 * inner, part.latent_size or hidden) + inner))
+    return int(tokens * widest * ELEMENT_BYTES)
+
+
+def _encoder_bytes(llm: Llm, model: ActivationModel, length: int | None, tp: int) -> int:
+    if not llm.num_vision_params:
+        return 0
+    found = next((each for each in model.encoders if any((llm.model_type or "").startswith(kind) for kind in each.model_types)), None)
+    return _scaled(found, length, tp) if found is not None else 0
+
+
+def _scaled(encoder: EncoderPeak, length: int | None, tp: int) -> int:
+    whole = encoder.fixed_bytes + encoder.shared_bytes / tp
+    if encoder.full_length_tokens is None or length is None:
+        return int(whole)
+    return int(whole * min(1, length / encoder.full_length_tokens))

@@ -1,0 +1,288 @@
+"""Memory accounting of inference engines, as data: one value per engine and range of versions."""
+
+import re
+from collections.abc import Iterable
+from datetime import date
+from typing import Annotated, Literal
+
+from pydantic import Field, PositiveInt
+
+from app.domain.attention import Count
+from app.domain.deployment import EngineName
+from app.domain.errors import UnknownName
+from app.domain.llm import Slug
+from app.domain.value import Given
+
+Bytes = Annotated[int, Field(ge=0, le=10**15)]
+Factor = Annotated[float, Field(ge=0, le=1000)]
+Share = Annotated[float, Field(ge=0, le=1)]
+CheckName = Literal[
+    "free_memory",
+    "weights_load",
+    "profile_run",
+    "kv_memory",
+    "max_model_len",
+    "state_blocks",
+    "graph_capture",
+]
+"""Start-up checks of an engine, in the order of its file."""
+
+
+class Spread(Given):
+    """An amount of memory with the range in which it was seen."""
+
+    typical_bytes: Bytes
+    """The value that is used [bytes]."""
+    low_bytes: Bytes
+    """Least that was seen [bytes]."""
+    high_bytes: Bytes
+    """Most that was seen [bytes]."""
+
+
+class SchedulerDefaults(Given):
+    """What an engine sets when the caller does not, for one class of devices; the first class that matches counts."""
+
+    at_least_memory_bytes: Count = 0
+    """The class begins at this much device memory [bytes]."""
+    not_named: tuple[str, ...] = ()
+    """Devices whose name contains one of these texts are not of the class."""
+    max_num_batched_tokens: PositiveInt
+    """Tokens of one step of a server."""
+    max_num_seqs: PositiveInt
+    """Sequences that run at once."""
+    num_graph_seqs: PositiveInt | None = None
+    """Largest batch that CUDA graphs are captured for, tp below 4."""
+    num_graph_seqs_wide: PositiveInt | None = None
+    """The same for tp 4 and above."""
+
+
+class EncoderPeak(Given):
+    """Memory that profiling the vision encoder takes, for models of some `model_type`s."""
+
+    model_types: tuple[str, ...]
+    """Beginnings of `model_type`; an empty text matches every model that has a vision tower."""
+    fixed_bytes: Bytes
+    """Part that tensor parallelism does not divide [bytes]."""
+    shared_bytes: Bytes
+    """Part that is divided by tp [bytes]."""
+    full_length_tokens: PositiveInt | None = None
+    """Sequence length at which the largest item is profiled; shorter lengths scale it down. None: independent of length."""
+
+
+class ActivationModel(Given):
+    """Peak of the profile run: the larger of sampler, forward pass and vision encoder."""
+
+    bytes_per_logit: Factor
+    """Sampler bytes per (sequence, vocabulary entry)."""
+    bytes_per_logit_low: Factor
+    """The same where a leaner sampler is installed, unknown from outside."""
+    lean_builds: tuple[str, ...] = ()
+    """Texts in a version that mark builds which bring the leaner sampler."""
+    num_logit_rows_extra: Count = 0
+    """Further single-precision rows of the vocabulary, one per multiprocessor."""
+    workspace_persists: bool = False
+    """Expert workspaces stay allocated while the sampler runs."""
+    bytes_per_inner_element: Factor = 6
+    """Forward pass, per token and element of the inner width on one rank."""
+    bytes_per_hidden_element: Factor = 4
+    """Forward pass, per token and element of the residual stream."""
+    bytes_per_recurrent_element: Factor = 34
+    """Delta-rule layers, per token and value element on one rank: inputs and outputs of the convolution and of the chunked recurrence in 16
+    bits (q, k, v before and after, w, u, new values, output), gates and their sums in 32, one state per 64 tokens, scores of a chunk."""
+    bytes_per_kept_element: Factor = 2
+    """Inputs that stay allocated, per token and element of the residual stream."""
+    encoders: tuple[EncoderPeak, ...] = ()
+    """Vision encoders, first match counts."""
+    unknown: Spread
+    """Used when the shape of the model is not known [bytes]."""
+
+
+class GraphMemory(Given):
+    """CUDA graphs: inside the budget or taken beside it."""
+
+    inside_budget: bool
+    """Subtracted before the KV cache is sized."""
+    fixed_bytes: Bytes
+    """Per capture [bytes]."""
+    bytes_per_layer_and_graph: Bytes
+    """Per layer and captured batch size [bytes]."""
+    bytes_per_layer: Bytes = 0
+    """Per layer, whatever the number of batch sizes [bytes]."""
+    bytes_per_state_layer_and_graph: Bytes = 0
+    """Per layer and captured batch size of models that keep a recurrent state, in place of the other terms where it is more."""
+    bytes_per_logit: Factor = 0
+    """Per sequence and vocabulary entry of the largest captured batch."""
+
+
+class PagingRules(Given):
+    """How KV memory is cut into blocks and what one sequence reserves."""
+
+    paged: bool = True
+    """Blocks of `block_size_tokens`; else exact cells."""
+    windows: bool = True
+    """Windowed layers keep their window only; else the whole length."""
+    chunked_windows: bool = True
+    """The same for chunked local attention."""
+    num_window_batches: Count = 1
+    """Steps of max_num_batched_tokens that a window keeps beside itself."""
+    group_padding_ratio: Annotated[float, Field(ge=1, le=10)] = 1
+    """Groups take the size of the largest kind while it is below this many times the smallest kind."""
+    tokens_line: Literal["pool", "concurrency"] = "pool"
+    """Meaning of the printed token count: blocks // groups x block, or concurrency x max_model_len."""
+    num_state_blocks: Count = 1
+    """Blocks of recurrent state per sequence and group."""
+    num_state_blocks_prefix_caching: Count = 2
+    """The same with prefix caching of recurrent state."""
+    state_prefix_caching: bool = False
+    """Prefix caching of recurrent models is on unless it is switched off."""
+    speculative_state_blocks: bool = False
+    """Each draft token adds a state block per sequence and group."""
+    state_in_blocks: bool = True
+    """Recurrent state lives in blocks; else it is allocated beside them, for every sequence that may run."""
+    wide_state_model_types: tuple[str, ...] = ()
+    """Beginnings of `model_type` of state space models whose checkpoints ask for single precision; others keep 16 bits."""
+    hybrid_alignment_tokens: PositiveInt = 16
+    """Blocks of hybrids are a multiple of this."""
+    latent_alignment_tokens: PositiveInt = 16
+    """The same beside latent attention."""
+    latent_cache: bool = True
+    """Latent attention stores the latent; else whole keys and values padded to 256 elements."""
+    window_pool_ratio: Factor | None = None
+    """Tokens of the pool of windowed layers / tokens of the pool of full layers, where both are sized ahead."""
+    state_pool_ratio: Factor | None = None
+    """Memory of recurrent state / memory of the KV cache, where both are sized ahead."""
+    window_rounding_tokens: PositiveInt = 1
+    """Cells of windowed layers are rounded up to a multiple of this."""
+    default_block_tokens: PositiveInt = 16
+    """Tokens of a block where the caller does not say."""
+    num_slots: PositiveInt = 1
+    """Sequences whose windows are allocated when the caller does not say."""
+
+
+class StaticReserve(Given):
+    """Memory that an engine leaves for everything beside weights and KV cache when it derives its own fraction."""
+
+    fixed_bytes: Bytes
+    """Whatever the deployment [bytes]."""
+    bytes_per_chunk_token: Bytes
+    """Per token of a prefill chunk."""
+    least_chunk_tokens: PositiveInt
+    """Chunks below this count as this."""
+    bytes_per_gpu_of_layout: Bytes
+    """Per tp x pp."""
+    bytes_per_graph_seq: Bytes
+    """Per sequence of the largest captured batch."""
+    bytes_per_graph_seq_and_dp: Bytes = 0
+    """Per sequence of the largest captured batch and attention data-parallel rank, with more than one."""
+    least_on_large_bytes: Bytes
+    """Least reserve on large devices [bytes]."""
+    large_memory_bytes: Bytes
+    """Devices above this are large [bytes]."""
+
+
+class FractionByGpus(Given):
+    """Default fraction of replicas of at least so many accelerators."""
+
+    num_gpus: PositiveInt
+    """tp x pp, at least."""
+    fraction_ratio: Annotated[float, Field(gt=0, le=1)]
+    """Share of the memory."""
+
+
+class KvBand(Given):
+    """How far recorded KV pools lie from the modelled one, 10th to 90th percentile."""
+
+    below_bytes: Bytes
+    """Recorded below modelled [bytes]."""
+    above_bytes: Bytes
+    """Recorded above modelled [bytes]."""
+    relative_ratio: Share = 0
+    """The same relative to the budget, for terms that grow with the device; the larger of both is used."""
+
+
+class EngineMemory(Given):
+    """How one engine accounts for memory in a range of versions."""
+
+    slug: Slug
+    """Name of the file."""
+    engine: EngineName
+    """The engine."""
+    from_version: str | None = Field(default=None, max_length=20)
+    """First version; None is every earlier one."""
+    below_version: str | None = Field(default=None, max_length=20)
+    """First version that is no longer meant; None is every later one."""
+    fraction_basis: Literal["of_total", "of_free_before_load", "of_free_after_load", "exact"]
+    """The fraction is of the device, of what is free before or after loading, or the cache is sized by the caller alone."""
+    default_fraction_ratio: Annotated[float, Field(gt=0, le=1)] | None = None
+    """Fraction when the caller gives none; None where the engine derives it or knows none."""
+    runtime: Spread
+    """Context, libraries and workspaces outside the tensor allocator, tp 1 [bytes]."""
+    runtime_unified: Spread
+    """Further memory on devices that share it with the host [bytes]."""
+    unified_devices: tuple[str, ...] = ()
+    """Devices whose name contains one of these texts share their memory with the host."""
+    runtime_amd: Spread
+    """Further memory of the runtime on AMD devices [bytes]."""
+    communication_switched: Spread
+    """Buffers between GPUs behind a switch with in-network reduction, tp 2 and above [bytes]."""
+    communication_other: Spread
+    """Buffers between other GPUs, tp 2 and above [bytes]."""
+    switched_bandwidth_bytes_per_s: Annotated[float, Field(ge=0)] = 9e11
+    """NVLink of at least this bandwidth with four or more GPUs counts as switched [bytes/s]."""
+    activation: ActivationModel
+    """Peak of the profile run."""
+    graphs: GraphMemory
+    """CUDA graphs."""
+    fractions: tuple[FractionByGpus, ...] = ()
+    """Default fraction by size of the replica, first match; before `default_fraction_ratio`."""
+    static_reserve: StaticReserve | None = None
+    """Reserve from which the engine derives its fraction."""
+    paging: PagingRules
+    """Blocks."""
+    defaults: Annotated[tuple[SchedulerDefaults, ...], Field(min_length=1)]
+    """Scheduler defaults by device class, first match."""
+    whole_prompts_up_to_tokens: Count = 0
+    """Lengths up to this are prefilled in one step by default, so max_num_batched_tokens is at least max_model_len_tokens."""
+    limit_batched_to_length: bool = False
+    """max_num_batched_tokens is at most max_num_seqs x max_model_len_tokens when defaulted."""
+    device_margin_bytes: Bytes = 0
+    """Memory that the engine leaves free on the device [bytes]."""
+    checks: tuple[CheckName, ...]
+    """Start-up checks in order."""
+    band: KvBand
+    """Errors on recorded starts."""
+    notes: tuple[str, ...] = ()
+    """Which figures were read and which were fitted."""
+    sources: tuple[str, ...]
+    """Where the rules and figures come from."""
+    checked_on: date
+    """Day on which the figures were last checked against the sources."""
+
+    def covers(self, version: tuple[int, ...]) -> bool:
+        """Whether the range holds a version."""
+        lowest, end = version_key(self.from_version), version_key(self.below_version)
+        return (lowest is None or version >= lowest) and (end is None or version < end)
+
+
+def version_key(text: str | None) -> tuple[int, int, int] | None:
+    """The numbers of a version that decide which rules hold; None when the text begins with no version.
+
+    >>> version_key("0.26.1rc1.dev156")
+    (0, 26, 1)
+    """
+    found = re.match(r"v?(\d+)\.(\d+)(?:\.(\d+))?", text or "")
+    return (int(found[1]), int(found[2]), int(found[3] or 0)) if found else None
+
+
+def newest_first(engines: Iterable[EngineMemory]) -> list[EngineMemory]:
+    """The values of one engine, newest versions first."""
+    return sorted(engines, key=lambda engine: version_key(engine.from_version) or (-1, 0, 0), reverse=True)
+
+
+def engine_memory(engines: Iterable[EngineMemory], name: str, version: str | None, *, field: str) -> EngineMemory:
+    """The rules of an engine in a version: the newest known when the version is not given or not understood; raises UnknownName."""
+    known = newest_first(engine for engine in engines if engine.engine == name)
+    if not known:
+        raise UnknownName(f"no memory accounting of engine {name[:100]!r} in the catalog", field=field, value=name[:100])
+    key = version_key(version)
+    return known[0] if key is None else next((engine for engine in known if engine.covers(key)), known[-1])

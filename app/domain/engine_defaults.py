@@ -1,0 +1,104 @@
+"""What an engine sets when the deployment does not say: the inputs that decide the answer and that callers forget."""
+
+from typing import NamedTuple
+
+from app.domain.deployment import Deployment
+from app.domain.engine import EngineMemory, SchedulerDefaults
+from app.domain.hardware import Gpu
+from app.domain.provenance import Note
+
+
+class Settings(NamedTuple):
+    """Limits of the engine after its defaults are filled in."""
+
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    fraction: float | None
+    """Share of the memory; None where the engine knows none."""
+    num_graph_seqs: int
+    """Largest batch for which CUDA graphs are captured."""
+    defaulted: frozenset[str]
+    """Names of the fields that the deployment left out."""
+
+
+def device_class(engine: EngineMemory, gpu: Gpu) -> SchedulerDefaults:
+    """The engine's defaults for a device: the first class whose memory it has and whose excluded names it does not bear."""
+    name = f"{gpu.slug} {gpu.name}".casefold()
+    memory = gpu.require_memory_bytes()
+    matching = (
+        each for each in engine.defaults if memory >= each.at_least_memory_bytes and not any(part in name for part in each.not_named)
+    )
+    return next(matching, engine.defaults[-1])
+
+
+def settings_of(engine: EngineMemory, gpu: Gpu, deployment: Deployment, length: int | None) -> Settings:
+    """max_num_seqs, max_num_batched_tokens and fraction of a deployment, the engine's defaults where it says nothing.
+
+    Whole prompts of moderate length are one step on engines without chunked prefill; a defaulted max_num_seqs is at most the batched
+    tokens. `length` is max_model_len [tokens].
+    """
+    usual = device_class(engine, gpu)
+    tokens, sequences = deployment.max_num_batched_tokens, deployment.max_num_seqs
+    defaulted = {name for name in ("max_num_seqs", "max_num_batched_tokens", "memory_fraction_ratio") if getattr(deployment, name) is None}
+    batched = usual.max_num_batched_tokens if tokens is None else tokens
+    if tokens is None and length is not None and (not deployment.chunked_prefill or length <= engine.whole_prompts_up_to_tokens):
+        batched = max(batched, length)
+    running = min(usual.max_num_seqs, batched) if sequences is None else sequences
+    if tokens is None and engine.limit_batched_to_length and length is not None:
+        batched = min(batched, running * length)
+    fraction = deployment.memory_fraction_ratio
+    if fraction is None:
+        ranks = deployment.tp * deployment.pp
+        fraction = next((each.fraction_ratio for each in engine.fractions if ranks >= each.num_gpus), engine.default_fraction_ratio)
+    if fraction is None and engine.static_reserve is not None:
+        fraction = _static_fraction(engine, gpu, deployment, batched, usual)
+    wide = usual.num_graph_seqs_wide if deployment.tp >= 4 else usual.num_graph_seqs
+    return Settings(running, batched, fraction, min(wide or 512, running), frozenset(defaulted))
+
+
+def _static_fraction(engine: EngineMemory, gpu: Gpu, deployment: Deployment, chunk: int, usual: SchedulerDefaults) -> float:
+    """round((memory - reserve) / memory, 3), the reserve as in `StaticReserve` [bytes]."""
+    reserve, memory = engine.static_reserve, gpu.require_memory_bytes()
+    assert reserve is not None  # noqa: S101 - the caller checks
+    graphs = (usual.num_graph_seqs_wide if deployment.tp >= 4 else usual.num_graph_seqs) or 0
+    kept = reserve.fixed_bytes + reserve.bytes_per_chunk_token * max(chunk, reserve.least_chunk_tokens)
+    kept += reserve.bytes_per_gpu_of_layout * deployment.tp * deployment.pp + reserve.bytes_per_graph_seq * graphs
+    if deployment.dp > 1:
+        kept += reserve.bytes_per_graph_seq_and_dp * graphs * deployment.dp
+    if memory > reserve.large_memory_bytes:
+        kept = max(kept, reserve.least_on_large_bytes)
+    return max(0.01, round((memory - kept) / memory, 3))
+
+
+def num_captured_graphs(settings: Settings) -> int:
+    """Batch sizes for which graphs are captured: 1, 2, 4, 8 to 248 in steps of 8, then in steps of 16, at most twice the sequences.
+
+    Source: https://github.com/vllm-project/vllm/blob/v0.19.1/vllm/config/vllm.py (cudagraph_capture_sizes).
+    """
+    most = min(2 * settings.max_num_seqs, 512, settings.max_num_batched_tokens)
+    return sum(size <= most for size in (1, 2, 4, *range(8, 256, 8), *range(256, 513, 16)))
+
+
+def default_notes(engine: EngineMemory, deployment: Deployment, settings: Settings, costs: dict[str, str]) -> list[Note]:
+    """One note per default that decides the answer, with what not knowing it costs (`costs`, by field)."""
+    notes = []
+    if deployment.engine_version is None:
+        which = f"from {engine.from_version}" if engine.from_version else "of every version"
+        notes.append(
+            Note(
+                code="default_engine_version",
+                message=f"engine_version was not given: the rules {which} of {engine.engine} are used, the newest known.",
+            )
+        )
+    values = {
+        "max_num_seqs": settings.max_num_seqs,
+        "max_num_batched_tokens": settings.max_num_batched_tokens,
+        "memory_fraction_ratio": settings.fraction,
+    }
+    for name, value in values.items():
+        if name in settings.defaulted and value is not None:
+            cost = f" {costs[name]}" if name in costs else ""
+            notes.append(
+                Note(code=f"default_{name}", message=f"{name} was not given: {value}, the default of {engine.slug} on this device.{cost}")
+            )
+    return notes

@@ -1,0 +1,68 @@
+"""The peak of the profile run against printed figures, and which term decides."""
+
+import pytest
+
+from app.domain.activation import activation_peak
+from app.domain.llm import Llm
+from tests.domain.engines import engine
+from tests.domain.shapes import BUNDLED, GIB
+
+
+def peak_gib(model: str, version: str, *, sequences: int, batched: int, length: int = 8192, tp: int = 1) -> float:
+    found = activation_peak(
+        BUNDLED.models[model],
+        engine("vllm", version).activation,
+        max_num_seqs=sequences,
+        max_num_batched_tokens=batched,
+        max_model_len_tokens=length,
+        tp=tp,
+    )
+    return found.total_bytes / GIB
+
+
+@pytest.mark.parametrize(
+    ("model", "version", "sequences", "batched", "printed_gib", "tolerance_gib"),
+    [
+        ("qwen3-30b-a3b-2507", "0.10.2", 1024, 8192, 5.58, 0.05),  # 38.5 B x 1,024 x 151,936
+        ("qwen3-coder-30b-a3b", "0.26.1", 16, 2048, 0.23, 0.05),
+        ("qwen2.5-14b", "0.7.3", 256, 8192, 1.49, 0.15),
+        ("llama-3-8b", "0.6.5", 256, 8192, 1.26, 0.1),
+        ("llama-3.1-8b", "0.6.4", 256, 20000, 2.07, 0.1),  # a whole prompt in one step
+        ("llama-3.1-8b", "0.6.4", 256, 29000, 2.99, 0.1),
+    ],
+)
+def test_printed_peaks(model: str, version: str, sequences: int, batched: int, printed_gib: float, tolerance_gib: float) -> None:
+    assert peak_gib(model, version, sequences=sequences, batched=batched) == pytest.approx(printed_gib, abs=tolerance_gib)
+
+
+def test_tensor_parallelism_does_not_divide_the_sampler() -> None:
+    alone, eight = (peak_gib("qwen3-32b", "0.10.0", sequences=1024, batched=2048, tp=tp) for tp in (1, 8))
+    assert eight == alone
+
+
+def test_fewer_sequences_leave_the_forward_pass() -> None:
+    llm, model = BUNDLED.models["llama-3.1-8b"], engine("vllm", "0.19.0").activation
+    peaks = [
+        activation_peak(llm, model, max_num_seqs=seqs, max_num_batched_tokens=8192, max_model_len_tokens=8192, tp=1) for seqs in (1024, 8)
+    ]
+    assert [peak.largest for peak in peaks] == ["sampler", "forward pass"]
+    assert peaks[1].forward_bytes == 6 * 8192 * 14336 + 4 * 8192 * 4096
+
+
+def test_at_most_as_many_rows_are_sampled_as_tokens_are_batched() -> None:
+    assert peak_gib("llama-3.1-8b", "0.10.0", sequences=1024, batched=256) == peak_gib("llama-3.1-8b", "0.10.0", sequences=256, batched=256)
+
+
+def test_the_vision_encoder_scales_with_the_length_up_to_its_largest_item() -> None:
+    assert peak_gib("qwen3.5-27b", "0.19.0", sequences=1, batched=2048, length=16384) == pytest.approx(2.7, abs=0.05)
+    assert peak_gib("qwen3.5-27b", "0.19.0", sequences=1, batched=2048, length=8192) == pytest.approx(1.37, abs=0.05)
+    assert peak_gib("qwen3.5-27b", "0.19.0", sequences=1, batched=2048, length=262144, tp=4) == pytest.approx(1.07, abs=0.05)
+
+
+def test_a_model_of_unknown_shape_takes_the_usual_figure() -> None:
+    rules = engine("vllm", "0.19.0").activation
+    found = activation_peak(
+        Llm(slug="m", num_params=1, num_active_params=1), rules, max_num_seqs=1, max_num_batched_tokens=1, max_model_len_tokens=1, tp=1
+    )
+    assert not found.is_known
+    assert found.total_bytes == rules.unknown.typical_bytes

@@ -1,0 +1,100 @@
+"""Which rules hold for a version, and what an engine sets when the caller does not."""
+
+import pytest
+
+from app.domain.catalog import Catalog
+from app.domain.deployment import Deployment
+from app.domain.engine import version_key
+from app.domain.engine_defaults import num_captured_graphs, settings_of
+from app.domain.errors import UnknownName
+from tests.domain.engines import engine
+from tests.domain.shapes import BUNDLED, CATALOG
+
+
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        ("0.26.1rc1.dev156", (0, 26, 1)),
+        ("v0.19", (0, 19, 0)),
+        ("0.13.0+nv26.01", (0, 13, 0)),
+        ("2026-06", None),
+        ("main", None),
+        (None, None),
+    ],
+)
+def test_versions_are_read(text: str | None, key: tuple[int, int, int] | None) -> None:
+    assert version_key(text) == key
+
+
+@pytest.mark.parametrize(
+    ("version", "slug"),
+    [
+        ("0.5.4", "vllm-0.1-0.6"),
+        ("0.8.5.post1", "vllm-0.8-0.9"),
+        ("0.10.2", "vllm-0.10"),
+        ("0.15.9", "vllm-0.11-0.15"),
+        ("0.20.2", "vllm-0.18-0.20"),
+        ("0.21.0", "vllm-0.21-0.25"),
+        ("0.33.0", "vllm-0.26"),
+        (None, "vllm-0.26"),
+        ("nightly", "vllm-0.26"),
+    ],
+)
+def test_rules_by_version(version: str | None, slug: str) -> None:
+    assert engine("vllm", version).slug == slug
+
+
+def test_the_generic_engine_has_no_rules_and_others_are_known_by_name() -> None:
+    assert CATALOG.engine("generic") is None
+    with pytest.raises(UnknownName, match="vllm"):
+        Catalog(gpus={}, models={}, prices={}, version="empty").engine("vllm")
+
+
+@pytest.mark.parametrize(
+    ("gpu", "version", "sequences", "batched", "fraction"),
+    [
+        ("h100-sxm-80gb", "0.19.1", 1024, 8192, 0.9),
+        ("a100-sxm-80gb", "0.19.1", 256, 2048, 0.9),
+        ("rtx-4090-24gb", "0.19.1", 256, 2048, 0.9),
+        ("rtx-pro-6000-blackwell-server-96gb", "0.19.1", 1024, 8192, 0.9),
+        ("b200-sxm-180gb", "0.25.1", 1024, 8192, 0.92),
+        ("b200-sxm-180gb", "0.33.0", 1024, 16384, 0.92),
+        ("gb10-dgx-spark-128gb", "0.25.1", 1024, 8192, 0.92),
+        ("gb10-dgx-spark-128gb", "0.33.0", 256, 2048, 0.92),
+    ],
+)
+def test_defaults_by_device_and_version(gpu: str, version: str, sequences: int, batched: int, fraction: float) -> None:
+    found = settings_of(engine("vllm", version), BUNDLED.gpus[gpu], Deployment(engine="vllm"), 131072)
+    assert (found.max_num_seqs, found.max_num_batched_tokens, found.fraction) == (sequences, batched, fraction)
+    assert found.defaulted == {"max_num_seqs", "max_num_batched_tokens", "memory_fraction_ratio"}
+
+
+def test_whole_prompts_were_one_step_up_to_a_length() -> None:
+    old, gpu = engine("vllm", "0.6.4"), BUNDLED.gpus["rtx-3090-24gb"]
+    assert settings_of(old, gpu, Deployment(), 29000).max_num_batched_tokens == 29000
+    assert settings_of(old, gpu, Deployment(), 35000).max_num_batched_tokens == 2048
+
+
+def test_few_batched_tokens_lower_the_default_of_sequences_only() -> None:
+    rules, gpu = engine("vllm", "0.19.1"), BUNDLED.gpus["h100-sxm-80gb"]
+    assert settings_of(rules, gpu, Deployment(max_num_batched_tokens=512), None).max_num_seqs == 512
+    assert settings_of(rules, gpu, Deployment(max_num_batched_tokens=512, max_num_seqs=600), None).max_num_seqs == 600
+
+
+@pytest.mark.parametrize(
+    ("gpu", "tp", "fraction"), [("h100-sxm-80gb", 1, 0.834), ("rtx-4090-24gb", 1, 0.717), ("h200-sxm-141gb", 8, 0.896)]
+)
+def test_sglang_derives_its_fraction_from_what_it_reserves(gpu: str, tp: int, fraction: float) -> None:
+    found = settings_of(engine("sglang", "0.5.23"), BUNDLED.gpus[gpu], Deployment(tp=tp), None)
+    assert found.fraction == pytest.approx(fraction, abs=0.002)
+
+
+@pytest.mark.parametrize(("tp", "fraction"), [(1, 0.88), (2, 0.87), (4, 0.85), (8, 0.81), (16, 0.79)])
+def test_older_sglang_takes_its_fraction_from_the_number_of_gpus(tp: int, fraction: float) -> None:
+    assert settings_of(engine("sglang", "0.4.6"), BUNDLED.gpus["h100-sxm-80gb"], Deployment(tp=tp), None).fraction == fraction
+
+
+@pytest.mark.parametrize(("sequences", "sizes"), [(1, 2), (16, 7), (64, 19), (1024, 51)])
+def test_graphs_are_captured_up_to_twice_the_sequences(sequences: int, sizes: int) -> None:
+    found = settings_of(engine("vllm", "0.19.1"), BUNDLED.gpus["h100-sxm-80gb"], Deployment(max_num_seqs=sequences), None)
+    assert num_captured_graphs(found) == sizes
