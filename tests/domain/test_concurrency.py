@@ -40,9 +40,9 @@ def test_requests_beyond_the_longest_length_are_told(mean: float, p95: float | N
 
 def test_what_the_memory_leaves_out_is_told_here_too() -> None:
     deployment = Deployment(
-        tp=4, weights="fp8", engine="vllm", memory_fraction_ratio=0.9, speculative=Speculative(num_draft_tokens=2, acceptance_ratio=0.5)
+        tp=4, weights="fp8", memory_fraction_ratio=0.9, speculative=Speculative(num_draft_tokens=2, acceptance_ratio=0.5)
     )
-    assert {note.code for note in ask(deployment).warnings} == {"generic_memory_terms", "activations_not_counted", "draft_not_counted"}
+    assert {note.code for note in ask(deployment).warnings} == {"activations_not_counted", "draft_not_counted"}
 
 
 def test_positions_of_a_hybrid_need_a_longest_length() -> None:

@@ -19,7 +19,7 @@ def test_the_sum_of_the_working_is_its_value(slug: str, tp: int) -> None:
 
 def test_a_divided_size_says_so() -> None:
     loaded = loaded_weights_bytes_per_gpu(dense(params=8 * 10**9), "fp8", tp=2)
-    assert [line.substituted for line in loaded_weights_steps(loaded, Deployment(tp=2))] == ["8000000000 x 1", "8000000000 / 2"]
+    assert [line.substituted for line in loaded_weights_steps(loaded, Deployment(tp=2))] == ["ceil(8000000000 x 1)", "8000000000 / 2"]
 
 
 def test_the_note_names_the_scheme_and_its_range() -> None:
