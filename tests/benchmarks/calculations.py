@@ -57,7 +57,9 @@ class Figure(NamedTuple):
 def bare_service() -> FastAPI:
     """One bare route per calculation."""
     bundled = load_bundled()
-    catalog = Catalog(gpus=bundled.gpus, models=bundled.models, prices=bundled.prices, version="bundled", engines=tuple(bundled.engines.values()))
+    catalog = Catalog(
+        gpus=bundled.gpus, models=bundled.models, prices=bundled.prices, version="bundled", engines=tuple(bundled.engines.values())
+    )
     app = FastAPI()
     for name, body in BODIES.items():
         request_type, calculate = CALCULATIONS[name]
