@@ -38,12 +38,12 @@ BOUNDS: dict[Quantity, Bound] = {
     "weights_bytes_per_gpu": Bound(64, 0.0025, 0.0238, 0.92),
     "kv_tokens_given_pool": Bound(60, 0.0001, 0.0011, 0.95),
     "concurrency_given_pool": Bound(43, 0.0003, 0.0015, 0.975),
-    "pool_from_inputs": Bound(63, 0.0109, 0.113, 0.855),
-    "kv_tokens_from_inputs": Bound(62, 0.0121, 0.6577, 0.805),
-    "concurrency_from_inputs": Bound(40, 0.0147, 0.1129, 0.85),
-    "pool_with_limits_recorded": Bound(8, 0.0042, 1.0967, 0.875),
-    "concurrency_with_limits_recorded": Bound(6, 0.0189, 0.0431, 1.0),
-    "pool_given_weights": Bound(47, 0.0088, 0.113),
+    "pool_from_inputs": Bound(63, 0.0107, 0.113, 0.855),
+    "kv_tokens_from_inputs": Bound(62, 0.012, 0.6577, 0.805),
+    "concurrency_from_inputs": Bound(40, 0.0146, 0.1129, 0.85),
+    "pool_with_limits_recorded": Bound(8, 0.0042, 0.5129, 0.875),
+    "concurrency_with_limits_recorded": Bound(6, 0.0069, 0.0431, 1.0),
+    "pool_given_weights": Bound(47, 0.0081, 0.113),
 }
 LEAST_COVERED = 0.8
 """Share of the recorded pools that the range of the answer is asked to hold; a narrower range that does is a better one."""
