@@ -42,7 +42,7 @@ def contains(whole: Any, part: Any) -> bool:
     return bool(whole == part)
 
 
-@pytest.mark.parametrize(("call", "shown"), SHOWN, ids=[re.search(r"/\w+", call).group() for call, _ in SHOWN])  # type: ignore[union-attr]
+@pytest.mark.parametrize(("call", "shown"), SHOWN, ids=[re.search(r"8000/[\w/]+", call).group() for call, _ in SHOWN])  # type: ignore[union-attr]
 def test_answers_are_what_the_readme_shows(client: TestClient, call: str, shown: str) -> None:
     answer = send(client, call)
     assert answer.status_code == 200, answer.text
@@ -50,8 +50,8 @@ def test_answers_are_what_the_readme_shows(client: TestClient, call: str, shown:
 
 
 def test_every_calculation_is_shown() -> None:
-    assert [re.search(r"8000/(\w+)", call).group(1) for call, _ in SHOWN] == [  # type: ignore[union-attr]
-        "memory", "kv", "concurrency", "capacity", "cost", "diagnose",
+    assert [re.search(r"8000/([\w/]+)", call).group(1) for call, _ in SHOWN] == [  # type: ignore[union-attr]
+        "memory", "memory/reconcile", "kv", "concurrency", "capacity", "cost", "diagnose",
     ]  # fmt: skip
 
 

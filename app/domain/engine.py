@@ -86,9 +86,10 @@ class ActivationModel(Given):
     """Forward pass, per token and element of the inner width on one rank."""
     bytes_per_hidden_element: Factor = 4
     """Forward pass, per token and element of the residual stream."""
-    bytes_per_recurrent_element: Factor = 34
-    """Delta-rule layers, per token and value element on one rank: inputs and outputs of the convolution and of the chunked recurrence in 16
-    bits (q, k, v before and after, w, u, new values, output), gates and their sums in 32, one state per 64 tokens, scores of a chunk."""
+    bytes_per_recurrent_element: Factor = 45
+    """Delta-rule layers, per token and value element on one rank: q, k and v before and after convolution and norm, w, u, gated
+    q and k, new values, output and its gate in 16 bits, gates and their sums in 32, one state per 64 tokens, scores of a chunk;
+    38 with one gate per head, 50 with one per channel."""
     bytes_per_kept_element: Factor = 2
     """Inputs that stay allocated, per token and element of the residual stream."""
     encoders: tuple[EncoderPeak, ...] = ()

@@ -187,7 +187,7 @@ def correct(start: EngineStart, deployment: Deployment, compute: Compute) -> Cor
         corrected = deployment.model_copy(update={"memory_fraction_ratio": fraction, "reserve_bytes_per_gpu": reserve})
         estimate = compute(corrected)
         missing = target - estimate.kv_cache_bytes
-        if abs(missing) <= 1:
+        if missing == 0:
             break
         if missing <= reserve:
             reserve = min(reserve - missing, estimate.memory_bytes)

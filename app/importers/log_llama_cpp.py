@@ -10,7 +10,7 @@ from app.importers.log_lines import EngineLines, Failure, Printed, Reading, redu
 
 _BUFFER = r":\s+(?P<{0}_device__text>(?!CPU|\w+_Host)\S+)\s+{1}buffer size =\s*(?P<{0}__mib>[\d.]+) MiB"
 _PRINTED = (
-    ("build: ", r"^build: (?P<engine_version__text>\d+) \("),
+    ("build: ", r"\bbuild: (?P<engine_version__text>\d+) \("),
     ("build_info: b", r"build_info: b(?P<engine_version__text>\d+)"),
     ("loaded meta data", r"(?P<model__text>[^/\\\s]+\.gguf)\b"),
     ("file type ", r"print_info: file type\s+= (?P<quantization__text>\w+)"),
@@ -22,6 +22,7 @@ _PRINTED = (
     (" RS buffer size", _BUFFER.format("state", "RS ")),
     (" compute buffer size", _BUFFER.format("compute", "compute ")),
     (" cells,", r"size =\s*(?!0\.00)[\d.]+ MiB \(\s*(?P<cells__int>\d+) cells,.{0,100}K \((?P<kv_cache__kv>\w+)\)"),
+    ("KV self size", r"K \((?P<kv_cache__kv>\w+)\)"),
     ("n_ctx ", r"llama_\w+: n_ctx\s+= (?P<context__int>\d+)"),
     ("n_ctx_", r"llama_\w+: n_ctx_(?:per_)?seq\s+= (?P<max_model_len_tokens__int>\d+)"),
     ("n_seq_max", r"llama_\w+: n_seq_max\s+= (?P<max_num_seqs__int>\d+)"),
@@ -53,6 +54,8 @@ def _interpret(reading: Reading, notes: list[Note]) -> dict[str, object]:
         values["kv_cache_tokens"] = max(cells)
     if context := reading.get("context"):
         values.setdefault("max_model_len_tokens", context[-1])
+        if "kv" in reading:
+            values.setdefault("kv_cache_tokens", context[-1])
     offloaded, layers = reading.get("layers_offloaded"), reading.get("layers_in_all")
     if offloaded and layers and offloaded[-1] != layers[-1]:
         message = f"{offloaded[-1]} of {layers[-1]} layers are on accelerators: weights and cache of the others are in host memory."
@@ -70,7 +73,7 @@ def _by_device(reading: Reading, what: str, *, repeated: bool = False) -> dict[s
 
 
 LLAMA_CPP = EngineLines(
-    begins=re.compile(r"^main: loading model|ggml_cuda_init: found"),
+    begins=re.compile(r"\bmain: loading model|ggml_cuda_init: found"),
     ready=re.compile(r"server is listening|HTTP server listening|main: model loaded|all slots are idle"),
     printed=tuple(Printed(where, re.compile(pattern)) for where, pattern in _PRINTED),
     failures=_FAILURES,

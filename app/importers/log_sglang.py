@@ -36,6 +36,7 @@ _PRINTED = (
     ("SWAKVPool mem usage", r"full size: (?P<kv_cache_tokens__int>\d+)"),
     ("Mamba Cache is allocated", r"conv_state size: (?P<state_convolution__gib>[\d.]+) ?GB"),
     ("Mamba Cache is allocated", r" ssm_state size: (?P<state_recurrent__gib>[\d.]+) ?GB"),
+    ("Mamba Cache is allocated", r"intermediate_conv_window_cache size: (?P<state_draft_windows__gib>[\d.]+) ?GB"),
     ("Mamba Cache is allocated", r"intermediate_ssm_state_cache size: (?P<state_drafts__gib>[\d.]+) ?GB"),
     (
         "graph end",

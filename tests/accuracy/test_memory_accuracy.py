@@ -38,12 +38,12 @@ BOUNDS: dict[Quantity, Bound] = {
     "weights_bytes_per_gpu": Bound(64, 0.0025, 0.0238, 0.92),
     "kv_tokens_given_pool": Bound(60, 0.0001, 0.0011, 0.95),
     "concurrency_given_pool": Bound(43, 0.0003, 0.0015, 0.975),
-    "pool_from_inputs": Bound(64, 0.0114, 0.4188, 0.84),
-    "kv_tokens_from_inputs": Bound(62, 0.0121, 0.6577, 0.805),
-    "concurrency_from_inputs": Bound(41, 0.0162, 1.0, 0.78),
-    "pool_with_limits_recorded": Bound(8, 0.0042, 1.0967, 0.875),
-    "concurrency_with_limits_recorded": Bound(6, 0.0193, 1.106, 0.665),
-    "pool_given_weights": Bound(47, 0.0088, 0.113),
+    "pool_from_inputs": Bound(63, 0.0107, 0.113, 0.855),
+    "kv_tokens_from_inputs": Bound(62, 0.012, 0.6577, 0.805),
+    "concurrency_from_inputs": Bound(40, 0.0146, 0.1129, 0.85),
+    "pool_with_limits_recorded": Bound(8, 0.0042, 0.5129, 0.875),
+    "concurrency_with_limits_recorded": Bound(6, 0.0069, 0.0431, 1.0),
+    "pool_given_weights": Bound(47, 0.0081, 0.113),
 }
 LEAST_COVERED = 0.8
 """Share of the recorded pools that the range of the answer is asked to hold; a narrower range that does is a better one."""
@@ -79,13 +79,13 @@ def test_errors_stay_within_what_was_reached(found: MemoryAccuracy, quantity: Qu
 
 
 def test_the_range_holds_the_pools_it_is_asked_to(found: MemoryAccuracy) -> None:
-    assert found.pool_coverage.num_cases >= 64
+    assert found.pool_coverage.num_cases >= 63
     assert (found.pool_coverage.covered_ratio or 0) >= LEAST_COVERED
     assert (found.pool_coverage.median_width_ratio or 1) <= WIDEST_RANGE
 
 
 def test_verdicts_stay_within_what_was_reached(found: MemoryAccuracy) -> None:
-    assert len(found.verdicts) >= 77
+    assert len(found.verdicts) >= 76
     assert len(found.failed_called_serving()) <= MOST_FAILED_CALLED_SERVING
     assert len(found.started_called_failing()) <= MOST_STARTED_CALLED_FAILING
 

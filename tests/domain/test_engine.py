@@ -33,7 +33,7 @@ def test_versions_are_read(text: str | None, key: tuple[int, int, int] | None) -
         ("0.8.5.post1", "vllm-0.8-0.9"),
         ("0.10.2", "vllm-0.10"),
         ("0.15.9", "vllm-0.11-0.15"),
-        ("0.20.2", "vllm-0.18-0.20"),
+        ("0.20.2", "vllm-0.19-0.20"),
         ("0.21.0", "vllm-0.21-0.25"),
         ("0.33.0", "vllm-0.26"),
         (None, "vllm-0.26"),

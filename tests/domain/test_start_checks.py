@@ -3,13 +3,17 @@
 from typing import Any
 
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
 
 from app.domain.deployment import Deployment
 from app.domain.fitting_changes import fitting_changes
 from app.domain.llm import Llm
-from app.domain.memory import Fit, fit
+from app.domain.memory import Fit, fit, valid_tps
+from app.domain.memory_answer import answer_memory
+from app.domain.provenance import Versions
 from tests.domain.engines import engine
-from tests.domain.shapes import BUNDLED, GIB, H100
+from tests.domain.shapes import BUNDLED, GIB, H100, deployments, models
 
 
 def started(model: str, version: str = "0.19.0", *, gpu: str = "h100-sxm-80gb", name: str = "vllm", **given: object) -> Fit:
@@ -107,3 +111,28 @@ def test_what_would_fit_names_the_engines_own_settings_and_serves(
     changes = fitting_changes(llm, H100, deployment, rules, fit(llm, H100, deployment, rules))
     assert expected <= {change.change.split()[0] for change in changes}
     assert all(fit(llm, H100, change.deployment, rules).verdict == "serves" for change in changes)
+
+
+engines = st.sampled_from(
+    [("vllm", "0.6.4"), ("vllm", "0.10.2"), ("vllm", "0.19.0"), ("vllm", "0.25.1"), ("vllm", "0.33.0"), ("sglang", "0.5.2"),
+     ("tensorrt-llm", "0.20.0"), ("llama.cpp", "b6000")]
+)  # fmt: skip
+
+
+@given(models, deployments, engines)
+def test_parts_add_up_to_the_memory_for_every_engine(llm: Llm, deployment: Deployment, named: tuple[str, str]) -> None:
+    assume(deployment.tp in valid_tps(llm))
+    asked = deployment.model_copy(update={"engine": named[0], "engine_version": named[1]})
+    answer = answer_memory(llm, H100, asked, engine=engine(*named), assumptions=[], versions=Versions(planner="test", catalog="test"))
+    per_gpu = answer.per_gpu
+    parts = per_gpu.weights_bytes + per_gpu.reserve_bytes + per_gpu.kv_cache_bytes + per_gpu.safety_bytes
+    assert parts == per_gpu.memory_bytes if per_gpu.kv_cache_bytes else parts >= per_gpu.memory_bytes
+    assert (answer.verdict == "serves") == all(check.passed for check in answer.checks)
+    assert all(fit(llm, H100, change.deployment, engine(*named)).verdict == "serves" for change in answer.what_would_fit)
+    low, high = answer.kv_cache_low_bytes, answer.kv_cache_high_bytes
+    assert low is not None
+    assert high is not None
+    assert low <= per_gpu.kv_cache_bytes <= high
+    ratio = answer.max_concurrency_at_max_len_ratio
+    if answer.verdict == "serves" and ratio is not None and "max_model_len" in engine(*named).checks:
+        assert ratio >= 1

@@ -239,6 +239,43 @@ def test_figures_of_refusals_are_kept() -> None:
     assert start.max_model_len_tokens == 9
 
 
+def test_state_pools_of_sglang_are_added() -> None:
+    """Lines of https://github.com/sgl-project/sglang `srt/mem_cache/memory_pool.py` with two ranks."""
+    start = read_start_up(
+        "[2026-03-11 13:53:21 TP0] Load weight end. elapsed=23.18 s, type=M, avail mem=32.02 GB, mem usage=28.79 GB.\n"
+        "[2026-03-11 13:53:21 TP1] Load weight end. elapsed=23.18 s, type=M, avail mem=32.00 GB, mem usage=28.81 GB.\n"
+        "[2026-03-11 13:53:23 TP0] Mamba Cache is allocated. max_mamba_cache_size: 64, conv_state size: 0.07GB, ssm_state size: 3.05GB "
+        "intermediate_ssm_state_cache size: 48.75GB intermediate_conv_window_cache size: 0.43GB\n"
+        "[2026-03-11 13:53:23 TP0] KV Cache is allocated. #tokens: 383872, KV size: 19.36 GB\n"
+        "[2026-03-11 13:53:23 TP1] KV Cache is allocated. #tokens: 383700, KV size: 19.35 GB\n"
+        "[2026-03-11 13:53:32 TP0] Capture npu graph end. Time elapsed: 8.04 s. mem usage=0.80 GB. avail mem=10.30 GB.\n"
+    )
+    assert start.state_bytes == pytest.approx((0.07 + 3.05 + 48.75 + 0.43) * GIB, abs=9)
+    assert start.weights_bytes_per_gpu == round(28.81 * GIB)
+    assert (start.kv_cache_bytes_per_gpu, start.largest_kv_cache_bytes_per_gpu) == (round(19.35 * GIB), round(19.36 * GIB))
+    assert (start.kv_cache_tokens, start.cuda_graph_bytes) == (383_700, round(0.8 * GIB))
+
+
+def test_llama_cpp_of_2024_in_a_container() -> None:
+    """Formats of https://github.com/ggml-org/llama.cpp at b3000 (llama.cpp, llm_load_tensors and llama_kv_cache_init)."""
+    start = read_start_up(
+        "llm-1  | main: build: 3000 (0c27e6f6) with cc\n"
+        "llm-1  | llm_load_tensors: offloaded 33/33 layers to GPU\n"
+        "llm-1  | llm_load_tensors:        CPU buffer size =   281.81 MiB\n"
+        "llm-1  | llm_load_tensors:      CUDA0 buffer size =  4403.49 MiB\n"
+        "llm-1  | llama_new_context_with_model: n_ctx      = 8192\n"
+        "llm-1  | llama_new_context_with_model: n_ubatch   = 512\n"
+        "llm-1  | llama_kv_cache_init:      CUDA0 KV buffer size =  1024.00 MiB\n"
+        "llm-1  | llama_new_context_with_model: KV self size  = 1024.00 MiB, K (f16):  512.00 MiB, V (f16):  512.00 MiB\n"
+        "llm-1  | llama_new_context_with_model:      CUDA0 compute buffer size =   560.00 MiB\n"
+        "llm-1  | llama_new_context_with_model:  CUDA_Host compute buffer size =    24.01 MiB\n"
+    )
+    assert (start.engine, start.engine_version, start.kv_cache) == ("llama.cpp", "3000", "fp16")
+    assert (start.max_model_len_tokens, start.kv_cache_tokens, start.max_num_batched_tokens) == (8192, 8192, 512)
+    sizes = start.weights_bytes_per_gpu, start.kv_cache_bytes_per_gpu, start.activation_bytes
+    assert sizes == (round(4403.49 * MIB), 1024 * MIB, 560 * MIB)
+
+
 def test_old_versions_print_blocks() -> None:
     """https://github.com/vllm-project/vllm/issues/10517"""
     start = read_start_up(
