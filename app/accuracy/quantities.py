@@ -5,7 +5,7 @@ from typing import Final, Literal
 
 from app.accuracy.records import Outcome
 from app.domain.accuracy import Coverage, ErrorSummary, Goal
-from app.domain.memory import Verdict
+from app.domain.memory_fit import Verdict
 from app.domain.value import Value
 
 Quantity = Literal[

@@ -10,7 +10,7 @@ from app.domain.deployment import Deployment
 from app.domain.hardware import Gpu
 from app.domain.kv_cache import KvCost, kv_read_cost, resolve_kv_format
 from app.domain.llm import Llm
-from app.domain.memory import Fit
+from app.domain.memory_fit import Fit
 from app.domain.precision import compute_format, native_format
 
 PREFILL_SOURCE = "https://arxiv.org/abs/2001.08361 (2 FLOPs per parameter and token)"

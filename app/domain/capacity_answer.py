@@ -11,7 +11,7 @@ from app.domain.demand import Demand, demand_steps
 from app.domain.deployment import Deployment
 from app.domain.hardware import Gpu
 from app.domain.llm import Llm
-from app.domain.memory import Fit
+from app.domain.memory_fit import Fit
 from app.domain.memory_working import memory_steps
 from app.domain.provenance import Answer, Basis, Note, Step, Versions, step
 from app.domain.sizing import Latency, Sizing

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from app.domain.capacity import Constraint
 from app.domain.deployment import Deployment
 from app.domain.llm import Llm
-from app.domain.memory import Fit
+from app.domain.memory_fit import Fit
 from app.domain.memory_notes import memory_warnings
 from app.domain.provenance import Note
 from app.domain.sizing import Sizing

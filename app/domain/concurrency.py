@@ -9,7 +9,8 @@ from app.domain.hardware import Gpu
 from app.domain.kv_cache import unknown_layers
 from app.domain.kv_working import sequence_step
 from app.domain.llm import Llm
-from app.domain.memory import Fit, fit
+from app.domain.memory import fit
+from app.domain.memory_fit import Fit
 from app.domain.memory_notes import memory_warnings
 from app.domain.memory_working import memory_steps
 from app.domain.provenance import Answer, Note, Step, Versions, step

@@ -1,7 +1,7 @@
 """What to know about an estimate by an engine's own rules."""
 
 from app.domain.deployment import Deployment
-from app.domain.memory import Fit
+from app.domain.memory_fit import Fit
 from app.domain.paging import PagedPool
 from app.domain.provenance import Note
 from app.domain.units import gigabytes

@@ -2,7 +2,7 @@
 
 from app.domain.deployment import Deployment
 from app.domain.hardware import Gpu
-from app.domain.memory import Fit
+from app.domain.memory_fit import Fit
 from app.domain.paging import PAGE_SOURCE, PagedPool, Pool
 from app.domain.provenance import Basis, Step, step
 from app.domain.units import exact, plain

@@ -8,7 +8,8 @@ from app.domain.errors import PlannerError
 from app.domain.hardware import Gpu
 from app.domain.kv_cache import kv_is_known, resolve_kv_format
 from app.domain.llm import Llm
-from app.domain.memory import Fit, Verdict, fit, longest_len_tokens, valid_tps
+from app.domain.memory import fit, longest_len_tokens, valid_tps
+from app.domain.memory_fit import Fit, Verdict
 from app.domain.precision import WeightFormat
 from app.domain.value import Value
 

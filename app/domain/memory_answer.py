@@ -6,7 +6,8 @@ from app.domain.fitting_changes import FittingChange, fitting_changes, smallest_
 from app.domain.hardware import Gpu
 from app.domain.kv_cache import kv_cost, resolve_kv_format
 from app.domain.llm import Llm
-from app.domain.memory import Fit, Limiting, Verdict, fit, valid_tps
+from app.domain.memory import fit, valid_tps
+from app.domain.memory_fit import Fit, Limiting, Verdict
 from app.domain.memory_notes import memory_warnings
 from app.domain.memory_working import memory_steps
 from app.domain.precision import WEIGHTS, KvFormat, WeightFormat

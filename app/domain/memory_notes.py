@@ -3,7 +3,7 @@
 from app.domain.deployment import Deployment
 from app.domain.engine_notes import engine_warnings
 from app.domain.llm import Llm
-from app.domain.memory import Fit
+from app.domain.memory_fit import Fit
 from app.domain.provenance import Note
 
 

@@ -7,7 +7,8 @@ from app.domain.kv_cache import KvCost, kv_cost, resolve_kv_format
 from app.domain.kv_working import kv_cost_steps, sequence_step
 from app.domain.llm import Llm
 from app.domain.loaded_weights_working import loaded_weights_steps
-from app.domain.memory import GENERIC_RESERVE_RATIO, Fit
+from app.domain.memory import GENERIC_RESERVE_RATIO
+from app.domain.memory_fit import Fit
 from app.domain.provenance import Step, step
 from app.domain.units import plain
 from app.domain.weights import weights_steps

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from app.domain.deployment import Deployment, Speculative
 from app.domain.engine_start import EngineStart
 from app.domain.errors import PlannerError
-from app.domain.memory import Verdict
+from app.domain.memory_fit import Verdict
 from app.domain.precision import KvFormat
 from app.domain.provenance import Note
 from app.domain.units import MIB, plain

@@ -17,8 +17,9 @@ from app.domain.hardware import Gpu
 from app.domain.kv_answer import KvAnswer, answer_kv
 from app.domain.kv_engine import kv_in_engine
 from app.domain.llm import Llm
-from app.domain.memory import Fit, fit
+from app.domain.memory import fit
 from app.domain.memory_answer import MemoryAnswer, answer_memory
+from app.domain.memory_fit import Fit
 from app.domain.provenance import Answer, Note
 from app.domain.sizing import Sizing
 from app.domain.units import plain

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from app.domain.deployment import Deployment
 from app.domain.fitting_changes import fitting_changes
 from app.domain.llm import Llm
-from app.domain.memory import Fit, fit, valid_tps
+from app.domain.memory import fit, valid_tps
 from app.domain.memory_answer import answer_memory
+from app.domain.memory_fit import Fit
 from app.domain.provenance import Versions
 from tests.domain.engines import engine
 from tests.domain.shapes import BUNDLED, GIB, H100, deployments, models
