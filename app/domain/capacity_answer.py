@@ -89,11 +89,12 @@ class CapacityAnswer(Answer):
     """Factor on the largest constraint."""
     spare_replicas: int
     """Replicas added on top."""
-    replicas: int
-    """Replicas in all."""
+    replicas: int | None
+    """Replicas in all; None, as what follows from it, when no constraint could be evaluated, or when one replica cannot hold a single
+    request and no number of them helps."""
     gpus_per_replica: int
     """Accelerators of one replica."""
-    gpus: int
+    gpus: int | None
     """Accelerators in all: replicas x gpus_per_replica."""
     gpus_per_node: int
     """Accelerators of one machine."""
@@ -101,7 +102,7 @@ class CapacityAnswer(Answer):
     """Replicas that share a machine; 0 when one replica spans several."""
     nodes_per_replica: int
     """Machines of one replica."""
-    nodes: int
+    nodes: int | None
     """Machines in all."""
     utilization_ratio: float | None
     """Largest constraint / replicas."""
@@ -140,18 +141,19 @@ def answer_capacity(
     demand = sizing.demand
     latency = sizing.latency
     rates = {item.name: item.per_replica for item in constraints}
-    utilization = None if binding is None or binding.replicas_exact is None else binding.replicas_exact / replicas
+    sized = binding is not None and (found is None or found.holds_requests)
+    utilization = binding.replicas_exact / replicas if sized and binding is not None and binding.replicas_exact is not None else None
     gpus = replicas * per_replica
-    cost = None if usd_per_gpu_hour is None else _cost(demand, gpus, usd_per_gpu_hour, price_source)
+    cost = _cost(demand, gpus, usd_per_gpu_hour, price_source) if sized and usd_per_gpu_hour is not None else None
     return CapacityAnswer(
-        summary=_summary(llm, gpu, demand, binding, replicas, per_replica, gpus, latency) + _cannot(found, constraints),
+        summary=_summary(llm, gpu, demand, binding, replicas if sized else None, per_replica, latency) + _cannot(found, constraints),
         working=[
             *demand_steps(workload, demand),
             *(memory_steps(llm, gpu, deployment, found) if llm and gpu and found else []),
             *(concurrency_steps(found, deployment, sizing.holds, safety_ratio) if found and found.cost and sizing.holds else []),
             *(bound_steps(llm, sizing, sizing.bounds) if llm and sizing.bounds else []),
-            *replica_steps(sizing, constraints, binding, replicas, redundancy_ratio, spare_replicas),
-            *fleet_steps(deployment, nodes, replicas, binding),
+            *replica_steps(sizing, constraints, binding, replicas if sized else None, redundancy_ratio, spare_replicas),
+            *(fleet_steps(deployment, nodes, replicas, binding) if sized else []),
             *([] if cost is None else _cost_steps(demand, gpus, cost)),
         ],
         assumptions=assumptions,
@@ -178,13 +180,13 @@ def answer_capacity(
         binding=None if binding is None else binding.name,
         redundancy_ratio=redundancy_ratio,
         spare_replicas=spare_replicas,
-        replicas=replicas,
+        replicas=replicas if sized else None,
         gpus_per_replica=per_replica,
-        gpus=gpus,
+        gpus=gpus if sized else None,
         gpus_per_node=nodes.gpus_per_node,
         replicas_per_node=nodes.replicas_per_node,
         nodes_per_replica=nodes.nodes_per_replica,
-        nodes=nodes.nodes,
+        nodes=nodes.nodes if sized else None,
         utilization_ratio=utilization,
         cost=cost,
     )
@@ -263,20 +265,19 @@ def _summary(
     gpu: Gpu | None,
     demand: Demand,
     binding: Constraint | None,
-    replicas: int,
+    replicas: int | None,
     per_replica: int,
-    gpus: int,
     latency: Latency | None,
 ) -> str:
     what = f"{llm.slug} for " if llm else ""
     where = f" {gpu.slug}" if gpu else ""
     head = (
         f"{what}{plain(demand.request_rps)} requests/s "
-        f"({demand.input_tokens_per_s:,.0f} input and {demand.output_tokens_per_s:,.0f} output tokens/s): "
-        f"{gpus}{where} GPUs = {replicas} replicas x {per_replica}"
+        f"({demand.input_tokens_per_s:,.0f} input and {demand.output_tokens_per_s:,.0f} output tokens/s)"
     )
-    if binding is None:
-        return f"{head}; no constraint could be evaluated, so this is one replica with its redundancy."
+    if replicas is None or binding is None:
+        return f"{head}: not sized" + ("." if binding is not None else ", because no constraint could be evaluated.")
+    head += f": {replicas * per_replica}{where} GPUs = {replicas} replicas x {per_replica}"
     tail = f", bound by {binding.name} ({binding.replicas_exact:.3g} replicas before redundancy)"
     if latency is not None:
         tail += f"; a request takes {'at least ' if latency.basis == 'bound' else ''}{seconds(latency.e2e_s)}"

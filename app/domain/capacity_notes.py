@@ -53,10 +53,10 @@ def capacity_warnings(
                 f"{item.name}_unattainable",
                 f"The {item.name} constraint cannot be met and takes no part in the replica count: {item.note}.",
             )
-    if utilization is None:
+    if all(item.replicas_exact is None for item in constraints):
         warn(
             "not_sized",
-            "No constraint could be evaluated: the replica count says nothing about this traffic. Give model and gpu, or measured figures.",
+            "No constraint could be evaluated, so there is no replica count. Give model and gpu, or measured figures.",
         )
     if utilization is not None and utilization > WARN_UTILIZATION_RATIO:
         warn("high_utilization", f"The fleet runs at {utilization:.0%} of its capacity: above 90 % queues grow quickly.")

@@ -130,11 +130,11 @@ def replica_steps(
     sizing: Sizing,
     constraints: Sequence[Constraint],
     binding: Constraint | None,
-    replicas: int,
+    replicas: int | None,
     redundancy_ratio: float,
     spare_replicas: int,
 ) -> list[Step]:
-    """From the time in the system to the replicas of each constraint, and of the fleet."""
+    """From the time in the system to the replicas of each constraint, and of the fleet unless it cannot be sized."""
     steps = []
     if sizing.time_in_system_s is not None and sizing.concurrency is not None:
         steps = [
@@ -155,6 +155,8 @@ def replica_steps(
         for item in constraints
         if item.replicas_exact is not None and item.demand is not None and item.per_replica is not None and item.basis is not None
     ]
+    if replicas is None:
+        return steps
     whole = [str(item.replicas) for item in constraints if item.replicas is not None] or ["1"]
     largest = f"max({', '.join(whole)})" if len(whole) > 1 else whole[0]
     steps.append(

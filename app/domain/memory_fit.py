@@ -61,6 +61,11 @@ class Fit(NamedTuple):
         return room
 
     @property
+    def holds_requests(self) -> bool:
+        """Whether anything is left for requests once the weights are loaded."""
+        return self.verdict != "does_not_fit" and self.kv_room_bytes > 0
+
+    @property
     def num_blocks(self) -> int | None:
         """Blocks of the pool on one engine rank; None where it is not cut into blocks or the model's layers are not known."""
         return None if self.pool is None else self.pool.num_blocks(self.kv_cache_bytes)

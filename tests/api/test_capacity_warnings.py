@@ -19,11 +19,15 @@ REPLICA = {"model": "llama-3.1-70b", "gpu": "h100-sxm-80gb"}
         ({"measured": MEASURED}, set()),
         (REPLICA | {"deployment": {"tp": 4}}, set()),
         (REPLICA, {"does_not_fit", "kv_cache_unattainable"}),
+        (REPLICA | {"deployment": {"tp": 2, "memory_fraction_ratio": 0.8}}, {"loads_only", "kv_cache_unattainable"}),
     ],
-    ids=["traffic alone", "model alone", "gpu alone", "measured", "replica", "replica that does not fit"],
+    ids=["traffic alone", "model alone", "gpu alone", "measured", "replica", "replica that does not fit", "replica without a cache"],
 )
 def test_a_count_that_holds_nothing_up_is_warned_of(client: TestClient, given: dict[str, Any], expected: set[str]) -> None:
     answer = client.post("/capacity", json={"workload": TRAFFIC, **given})
     assert answer.status_code == 200, answer.text
     found = {note["code"] for note in answer.json()["warnings"]}
-    assert found & {"not_sized", "does_not_fit", "kv_cache_unattainable"} == expected
+    assert found & {"not_sized", "does_not_fit", "loads_only", "kv_cache_unattainable"} == expected
+    sized = [answer.json()[name] is not None for name in ("replicas", "gpus", "nodes", "utilization_ratio")]
+    assert sized == [not expected] * 4  # a count that says nothing is not given
+    assert not expected or answer.json()["cost"] is None
