@@ -119,7 +119,7 @@ def _figures(
     if weights is not None:
         yield "weights_bytes_per_gpu", weights, answer.per_gpu.weights_bytes
     pool, judges_tokens = _bytes(record.kv_available_gib_per_gpu), "tokens" not in expressed.leave_out
-    if pool is not None and pool > 0 and judges_tokens and "given_pool" not in expressed.leave_out:
+    if pool is not None and pool > 0 and judges_tokens:
         yield from _given_pool(record, answer_given_pool(catalog, expressed.request, pool), pool)
     if "kv_memory" in expressed.leave_out:
         return

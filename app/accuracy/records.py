@@ -9,8 +9,8 @@ from pydantic import Field, ValidationError
 from app.domain.value import Value
 
 Outcome = Literal["started", "len_exceeds_kv", "oom_load", "no_kv_memory"]
-Part = Literal["weights", "tokens", "given_pool", "kv_memory", "verdict"]
-"""weights; tokens and concurrency; both against the printed KV memory; KV memory and all that follows from inputs; the verdict."""
+Part = Literal["weights", "tokens", "kv_memory", "verdict"]
+"""weights; tokens and concurrency; KV memory and all that follows from inputs; the verdict."""
 
 
 class RecordsUnreadable(Exception):
