@@ -1,5 +1,6 @@
 """The command line: opens the database, calls one function, prints."""
 
+import gc
 import signal
 import sys
 import time
@@ -72,9 +73,14 @@ def serve(
         with make_session.begin() as session:
             refuse_open_door(settings, num_keys=sum(key.revoked_at is None for key in stored_keys.list_keys(session)))
             sync_bundled(session)
+        service = create_app(settings, session_factory=make_session)
+        service.state.catalog.refresh_from(make_session)
+        # Code and catalog live as long as the process: frozen, they are not walked again by every full collection of garbage.
+        gc.collect()
+        gc.freeze()
         server = uvicorn.Server(
             uvicorn.Config(
-                create_app(settings, session_factory=make_session),
+                service,
                 http="httptools",
                 loop="asyncio",
                 ws="none",
