@@ -92,11 +92,20 @@ def application(settings: Settings, unbound_sessions: sessionmaker[Session]) -> 
     return create_app(settings, session_factory=unbound_sessions)
 
 
+@pytest.fixture(scope="session")
+def bundled_catalog(engine: Engine) -> CatalogHolder:
+    """The snapshot that every test begins with, read once: that takes longer than most tests."""
+    holder = CatalogHolder()
+    with Session(engine) as session:
+        holder.refresh(session)
+    return holder
+
+
 @pytest.fixture
-def client(application: FastAPI, session_factory: sessionmaker[Session]) -> Iterator[TestClient]:
+def client(application: FastAPI, bundled_catalog: CatalogHolder, session_factory: sessionmaker[Session]) -> Iterator[TestClient]:
     """The service in this process, with the bundled catalogs, on the database of this test."""
     assert application.state.session_factory is session_factory
-    application.state.catalog = CatalogHolder()  # that of the last test may hold entries that were rolled back
+    application.state.catalog = bundled_catalog.copy()  # that of the last test may hold entries that were rolled back
     with TestClient(application) as client:
         yield client
     application.dependency_overrides.clear()

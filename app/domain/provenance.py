@@ -42,7 +42,7 @@ class Step:
 
 def step(name: str, formula: str, substituted: str, value: float, unit: str, source: str, basis: Basis = "exact") -> Step:
     """One line of working, written in the order in which it is read."""
-    return Step(name=name, formula=formula, substituted=substituted, value=value, unit=unit, basis=basis, source=source)
+    return Step(name, formula, substituted, value, unit, basis, source)
 
 
 @dataclass(slots=True, unsafe_hash=True)

@@ -36,6 +36,9 @@ class Measured(Given):
     """Mean time of a request in the system [s]; given, it replaces queue + TTFT + output x TPOT."""
 
 
+_NOTHING_MEASURED = Measured()
+
+
 class Latency(Value):
     """Times of one request of mean length."""
 
@@ -121,7 +124,7 @@ class Sizing:
     @cached_property
     def latency(self) -> Latency | None:
         """Measured times where they are given, each else its bound at the running concurrency; None where one has neither."""
-        measured = self.measured or Measured()
+        measured = self.measured or _NOTHING_MEASURED
         queue, ttft, tpot = measured.queue_s or 0.0, measured.ttft_s, measured.tpot_s
         if ttft is not None and tpot is not None:
             return self._latency(queue, ttft, tpot, "measured")

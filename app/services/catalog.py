@@ -129,6 +129,12 @@ class CatalogHolder:
         """Version of the snapshot, None until the database was read once."""
         return None if self._snapshot is None else self._snapshot.version
 
+    def copy(self) -> "CatalogHolder":
+        """Another holder that begins with what this one holds."""
+        other = CatalogHolder(load=lambda: self._bundled_files)
+        other._snapshot, other._state = self._snapshot, self._state
+        return other
+
     def refresh(self, session: Session) -> bool:
         """Read the catalog again if its revision is another one; whether it was. A failure leaves the snapshot as it is."""
         with self._refreshing:
