@@ -32,10 +32,10 @@ async def echo(body: ProbeRequest, factor: Factor) -> ProbeAnswer:
     return ProbeAnswer(request=body.model_copy(update={"rate_per_s": body.rate_per_s * factor}))
 
 
-@pytest.fixture
-def probe(settings: Settings, session_factory: sessionmaker[Session]) -> Iterator[TestClient]:
-    """The same endpoint both ways."""
-    app = create_app(settings, session_factory=session_factory)
+@pytest.fixture(scope="module")
+def probe(settings: Settings, unbound_sessions: sessionmaker[Session]) -> Iterator[TestClient]:
+    """The same endpoint both ways; no test asks the database."""
+    app = create_app(settings, session_factory=unbound_sessions)
     app.state.factor = 2
     for path, route_class in (("/short", CalculationRoute), ("/long", PlannerRoute)):
         router = APIRouter(route_class=route_class)

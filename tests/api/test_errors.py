@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from fastapi import FastAPI
 from fastapi.testclient import TestClient
 from httpx2 import Response
 from sqlalchemy import create_engine, text
@@ -13,15 +14,24 @@ from sqlalchemy.orm import Session, sessionmaker
 from app.api.errors import STATUS_OF
 from app.api.pointers import pointer_of, repeatable
 from app.domain import errors
+from app.services.catalog import CatalogHolder
 from app.settings import Settings
 from tests.api import problems
 from tests.api.probe_app import SECRET_TEXT, captured_log, probe_app
 
 
+@pytest.fixture(scope="module")
+def service(settings: Settings, unbound_sessions: sessionmaker[Session]) -> FastAPI:
+    """The service with the probe's routes, made once."""
+    return probe_app(settings, unbound_sessions)
+
+
 @pytest.fixture
-def probe(settings: Settings, session_factory: sessionmaker[Session]) -> Iterator[TestClient]:
-    """The service with the probe's routes."""
-    with TestClient(probe_app(settings, session_factory)) as client:
+def probe(service: FastAPI, bundled_catalog: CatalogHolder, session_factory: sessionmaker[Session]) -> Iterator[TestClient]:
+    """A client of it, on the database of this test."""
+    assert service.state.session_factory is session_factory
+    service.state.catalog = bundled_catalog.copy()
+    with TestClient(service) as client:
         yield client
 
 

@@ -4,10 +4,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from fastapi import FastAPI
 from fastapi.testclient import TestClient
 from sqlalchemy.orm import Session, sessionmaker
 
 from app.api.request_edge import MAX_PATH_CHARACTERS, MAX_QUERY_BYTES, MAX_QUERY_PARAMETERS
+from app.services.catalog import CatalogHolder
 from app.settings import Settings
 from tests.api.probe_app import probe_app
 from tests.api.problems import problem
@@ -16,10 +18,18 @@ JSON = {"content-type": "application/json"}
 MAX_BODY_BYTES = 1000
 
 
+@pytest.fixture(scope="module")
+def service(settings: Settings, unbound_sessions: sessionmaker[Session]) -> FastAPI:
+    """The service with a small limit on bodies, made once."""
+    return probe_app(settings.model_copy(update={"max_body_bytes": MAX_BODY_BYTES}), unbound_sessions)
+
+
 @pytest.fixture
-def probe(settings: Settings, session_factory: sessionmaker[Session]) -> Iterator[TestClient]:
-    """The service with a small limit on bodies."""
-    with TestClient(probe_app(settings.model_copy(update={"max_body_bytes": MAX_BODY_BYTES}), session_factory)) as client:
+def probe(service: FastAPI, bundled_catalog: CatalogHolder, session_factory: sessionmaker[Session]) -> Iterator[TestClient]:
+    """A client of it, on the database of this test."""
+    assert service.state.session_factory is session_factory
+    service.state.catalog = bundled_catalog.copy()
+    with TestClient(service) as client:
         yield client
 
 
