@@ -64,6 +64,11 @@ def expectation(found: Mapping[str, Any]) -> tuple[str, str]:
         case "int_parsing" | "float_parsing":
             wanted = "a whole number" if found["type"] == "int_parsing" else "a number"
             return f"Input should be {wanted}", wanted
+        case "int_parsing_size":
+            return (
+                "Input is far beyond what any count here can be",
+                "a whole number within the limits that /openapi.json gives for the field",
+            )
     wanted = message.partition("Input should be ")[2] or message.partition(" should ")[2] or message
     return message, wanted
 

@@ -85,6 +85,7 @@ def test_a_value_that_is_no_scalar_is_not_repeated(probe: TestClient) -> None:
 INVALID = [
     ({"num_rows": 0}, "/num_rows", "greater_than", 0, "greater than 0"),
     ({"num_rows": "many"}, "/num_rows", "int_parsing", "many", "a whole number"),
+    ({"num_rows": 1e30}, "/num_rows", "int_parsing_size", 1e30, "a whole number within the limits that /openapi.json gives for the field"),
     ({"num_rows": 2.5}, "/num_rows", "int_from_float", 2.5, "a valid integer, got a number with a fractional part"),
     ({"rate_per_s": None}, "/rate_per_s", "float_type", None, "a valid number"),
     ({"kind": "c"}, "/kind", "literal_error", "c", "'a' or 'b'"),
