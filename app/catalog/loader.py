@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from typing import Any, TypeVar
@@ -10,7 +11,7 @@ from typing import Any, TypeVar
 import yaml
 from pydantic import ValidationError
 
-from app.domain.catalog import GpuPrice
+from app.domain.catalog import Catalog, GpuPrice
 from app.domain.engine import EngineMemory
 from app.domain.hardware import Gpu
 from app.domain.llm import Llm
@@ -34,10 +35,22 @@ class BundledCatalog:
     engines: Mapping[str, EngineMemory]
     digest: str
 
+    def snapshot(self, version: str) -> Catalog:
+        """The catalog of the bundled entries alone."""
+        return Catalog(gpus=self.gpus, models=self.models, prices=self.prices, version=version, engines=tuple(self.engines.values()))
+
 
 def load_bundled(root: Traversable | None = None) -> BundledCatalog:
-    """Read and validate every file below `root` (default: this package); raises CatalogFileError."""
-    root = root or files("app.catalog")
+    """Read and validate every file below `root` (default: this package, once a process); raises CatalogFileError."""
+    return _of_this_package() if root is None else _read(root)
+
+
+@cache
+def _of_this_package() -> BundledCatalog:
+    return _read(files("app.catalog"))
+
+
+def _read(root: Traversable) -> BundledCatalog:
     digest = hashlib.sha256()
     gpus = _folder(root / "gpus", Gpu, digest)
     models = _folder(root / "models", Llm, digest)

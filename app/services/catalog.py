@@ -167,12 +167,5 @@ class CatalogHolder:
     def _bundled(self) -> Catalog:
         if self._fallback is None:
             bundled = self._bundled_files
-            version = f"{bundled.digest[:DIGEST_CHARACTERS]}-bundled"
-            self._fallback = Catalog(
-                gpus=bundled.gpus,
-                models=bundled.models,
-                prices=bundled.prices,
-                version=version,
-                engines=tuple(bundled.engines.values()),
-            )
+            self._fallback = bundled.snapshot(f"{bundled.digest[:DIGEST_CHARACTERS]}-bundled")
         return self._fallback

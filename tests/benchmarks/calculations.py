@@ -21,7 +21,6 @@ from fastapi import FastAPI
 from pydantic import BaseModel
 
 from app.catalog.loader import load_bundled
-from app.domain.catalog import Catalog
 from app.services.estimates import CALCULATIONS
 from tests.serving import environment, free_port, serving
 
@@ -56,10 +55,7 @@ class Figure(NamedTuple):
 
 def bare_service() -> FastAPI:
     """One bare route per calculation."""
-    bundled = load_bundled()
-    catalog = Catalog(
-        gpus=bundled.gpus, models=bundled.models, prices=bundled.prices, version="bundled", engines=tuple(bundled.engines.values())
-    )
+    catalog = load_bundled().snapshot("bundled")
     app = FastAPI()
     for name, body in BODIES.items():
         request_type, calculate = CALCULATIONS[name]

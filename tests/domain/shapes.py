@@ -4,15 +4,12 @@ from hypothesis import strategies as st
 
 from app.catalog.loader import load_bundled
 from app.domain.attention import Attention
-from app.domain.catalog import Catalog
 from app.domain.deployment import Deployment
 from app.domain.hardware import Gpu, PeakFlops
 from app.domain.llm import LayerGroup, Llm
 
 BUNDLED = load_bundled()
-CATALOG = Catalog(
-    gpus=BUNDLED.gpus, models=BUNDLED.models, prices=BUNDLED.prices, version="bundled", engines=tuple(BUNDLED.engines.values())
-)
+CATALOG = BUNDLED.snapshot("bundled")
 DETAILED = [model for model in BUNDLED.models.values() if model.layer_groups is not None]
 H100 = BUNDLED.gpus["h100-sxm-80gb"]
 CARD = Gpu(
