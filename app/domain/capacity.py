@@ -79,7 +79,7 @@ def _throughput(sizing: Sizing) -> Constraint:
     if sizing.measured and sizing.measured.output_tokens_per_s is not None:
         rate = sizing.measured.output_tokens_per_s
         return _constraint("throughput", need, rate, "output tokens/s", "measured", "measured output rate of one replica")
-    if sizing.bounds is None:
+    if sizing.bounds is None or sizing.least is None:
         return _constraint(
             "throughput", need, None, "output tokens/s", None, "not evaluated: no measured rate, and no model with gpu for a bound"
         )
@@ -88,7 +88,7 @@ def _throughput(sizing: Sizing) -> Constraint:
         return _constraint("throughput", need, rate, "output tokens/s", "bound", note)
     if not sizing.planned_concurrency:
         return _constraint("throughput", need, None, "output tokens/s", None, "not evaluated: one replica holds no request of mean length")
-    rate = sizing.running / sizing.tpot_s
+    rate = sizing.running / sizing.least.tpot_s
     note = f"bandwidth bound at {plain(sizing.running)} running requests of {plain(sizing.context_tokens)} tokens: no engine is faster"
     return _constraint("throughput", need, rate, "output tokens/s", "bound", note)
 
@@ -98,12 +98,12 @@ def _prefill(sizing: Sizing) -> Constraint:
     if sizing.measured and sizing.measured.input_tokens_per_s is not None:
         rate = sizing.measured.input_tokens_per_s
         return _constraint("prefill", need, rate, "input tokens/s", "measured", "measured input rate of one replica")
-    if sizing.bounds is None:
+    if sizing.least is None:
         return _constraint(
             "prefill", need, None, "input tokens/s", None, "not evaluated: no measured rate, and no model with gpu for a bound"
         )
     prompt = sizing.demand.mean_input_tokens
-    rate = (prompt - sizing.cached_tokens(prompt)) / sizing.mean_prefill_s
+    rate = (prompt - sizing.cached_tokens(prompt)) / sizing.least.prefill_s
     return _constraint("prefill", need, rate, "input tokens/s", "bound", "arithmetic bound at 100 % of the dense peak: no engine is faster")
 
 

@@ -151,7 +151,7 @@ def answer_capacity(
             *demand_steps(workload, demand),
             *(memory_steps(llm, gpu, deployment, found) if llm and gpu and found else []),
             *(concurrency_steps(found, deployment, sizing.holds, safety_ratio) if found and found.cost and sizing.holds else []),
-            *(bound_steps(llm, sizing, sizing.bounds) if llm and sizing.bounds else []),
+            *(bound_steps(llm, sizing, sizing.bounds, sizing.least) if llm and sizing.bounds and sizing.least else []),
             *replica_steps(sizing, constraints, binding, replicas if sized else None, redundancy_ratio, spare_replicas),
             *(fleet_steps(deployment, nodes, replicas, binding) if sized else []),
             *([] if cost is None else _cost_steps(demand, gpus, cost)),
@@ -193,16 +193,17 @@ def answer_capacity(
 
 
 def _limits(llm: Llm, deployment: Deployment, sizing: Sizing) -> SpeedLimits:
-    prompt, output, bounds = sizing.demand.mean_input_tokens, sizing.demand.mean_output_tokens, sizing.bounds
+    prompt, output = sizing.demand.mean_input_tokens, sizing.demand.mean_output_tokens
+    bounds, least = sizing.bounds, sizing.least
     budget = deployment.max_num_batched_tokens if deployment.chunked_prefill else None
     cached = sizing.cached_tokens(prompt)
     return SpeedLimits(
         prefill_flops=exact(linear_flops(llm, prompt - cached)),
         attention_full_flops=exact(attention_flops(llm, prompt)),
-        attention_causal_flops=exact(sizing.mean_causal_flops if bounds else causal_attention_flops(llm, prompt, cached)),
+        attention_causal_flops=exact(least.causal_flops if least else causal_attention_flops(llm, prompt, cached)),
         decode_flops_per_token=exact(linear_flops(llm, 1)),
-        prefill_s=sizing.mean_prefill_s if bounds else None,
-        decode_step_s=sizing.decode_step_s if bounds else None,
+        prefill_s=least.prefill_s if least else None,
+        decode_step_s=least.decode_step_s if least else None,
         single_stream_output_tokens_per_s=bounds.weights_only_tokens_per_s() if bounds else None,
         prefill_chunks_iterations=None if budget is None else -int(-prompt // budget),
         decode_iterations=output / (deployment.speculative.tokens_per_iteration if deployment.speculative else 1),

@@ -17,18 +17,18 @@ from app.domain.deployment import Deployment
 from app.domain.kv_working import sequence_step
 from app.domain.llm import Llm
 from app.domain.provenance import Step, step
-from app.domain.sizing import Known, Sizing
+from app.domain.sizing import Known, LeastTimes, Sizing
 from app.domain.units import exact, plain
 
 
-def bound_steps(llm: Llm, sizing: Sizing, bounds: SpeedBounds) -> list[Step]:
+def bound_steps(llm: Llm, sizing: Sizing, bounds: SpeedBounds, least: LeastTimes) -> list[Step]:
     """The working of the least prefill and decode times."""
     prompt, running, context = sizing.demand.mean_input_tokens, sizing.running, sizing.context_tokens
     cached = sizing.cached_tokens(prompt)
     deployment, found, positions = bounds.deployment, bounds.found, bounds.positions_per_step
     flops = f"{deployment.num_gpus} x {plain(bounds.peak_flops_per_s)}"
     computed = f"({plain(prompt)} - {plain(cached)})" if cached else plain(prompt)
-    linear, causal = linear_flops(llm, prompt - cached), sizing.mean_causal_flops
+    linear, causal = linear_flops(llm, prompt - cached), least.causal_flops
     terms = _attention(llm, prompt) + (f" - ({_attention(llm, cached)})" if cached else "")
     steps = [
         step(
@@ -52,7 +52,7 @@ def bound_steps(llm: Llm, sizing: Sizing, bounds: SpeedBounds) -> list[Step]:
             "prefill_s",
             f"(prefill_flops + attention_causal_flops) / (GPUs x dense peak in {bounds.number_format})",
             f"({plain(linear)} + {plain(causal)}) / ({flops})",
-            sizing.mean_prefill_s,
+            least.prefill_s,
             "s",
             PREFILL_SOURCE,
             basis="bound",
@@ -74,7 +74,7 @@ def bound_steps(llm: Llm, sizing: Sizing, bounds: SpeedBounds) -> list[Step]:
             f"max(({deployment.pp} x {found.weights_bytes_per_gpu} x {plain(read)} "
             f"+ {plain(running)} / {deployment.dp} x {sequence}) / {plain(bounds.bandwidth_bytes_per_s)}, "
             f"2 x {llm.num_active_params} x {plain(running)}{drafts} / ({flops}))",
-            sizing.decode_step_s,
+            least.decode_step_s,
             "s",
             BANDWIDTH_SOURCE,
             basis="bound",
@@ -86,8 +86,8 @@ def bound_steps(llm: Llm, sizing: Sizing, bounds: SpeedBounds) -> list[Step]:
             step(
                 "tpot_s",
                 "decode_step_s / (1 + drafts x acceptance)",
-                f"{plain(sizing.decode_step_s)} / {per_step}",
-                sizing.tpot_s,
+                f"{plain(least.decode_step_s)} / {per_step}",
+                least.tpot_s,
                 "s",
                 BANDWIDTH_SOURCE,
                 basis="bound",
@@ -175,8 +175,8 @@ def replica_steps(
 
 def _rate_steps(sizing: Sizing, constraints: Sequence[Constraint]) -> Iterator[Step]:
     """What one replica sustains where that is a bound and not measured."""
-    bounds, prompt = sizing.bounds, sizing.demand.mean_input_tokens
-    if bounds is None:
+    bounds, least, prompt = sizing.bounds, sizing.least, sizing.demand.mean_input_tokens
+    if bounds is None or least is None:
         return
     for item in constraints:
         if item.per_replica is None or item.basis != "bound":
@@ -184,9 +184,9 @@ def _rate_steps(sizing: Sizing, constraints: Sequence[Constraint]) -> Iterator[S
         name, rate = f"{item.name}_per_replica", item.per_replica
         if item.name == "prefill":
             tokens = f"({plain(prompt)} - {plain(cached)})" if (cached := sizing.cached_tokens(prompt)) else plain(prompt)
-            formula, substituted = "computed prompt tokens / prefill_s", f"{tokens} / {plain(sizing.mean_prefill_s)}"
+            formula, substituted = "computed prompt tokens / prefill_s", f"{tokens} / {plain(least.prefill_s)}"
         elif item.name == "throughput" and sizing.planned_concurrency:
-            formula, substituted = "requests / time per output token", f"{plain(sizing.running)} / {plain(sizing.tpot_s)}"
+            formula, substituted = "requests / time per output token", f"{plain(sizing.running)} / {plain(least.tpot_s)}"
         elif item.name == "throughput":
             peak = f"{bounds.deployment.num_gpus} x {plain(bounds.peak_flops_per_s)}"
             formula = "GPUs x dense peak / (2 x active params) x tokens per step / (1 + drafts)"

@@ -191,14 +191,14 @@ class Llm(Given):
             if group.mixer:
                 yield group.num_layers, group.mixer.cache(tp)
 
-    def num_language_params(self, *, active: bool = False) -> int:
+    def num_language_params(self, *, active: bool = False) -> int | None:
         """Parameters of the language model summed over embeddings, layer groups, head and extras.
 
-        sum = vocab x hidden x (1 if tied else 2) + positions x hidden + groups + final norm + extras. Needs the sizes and complete
-        layer groups; the catalog test compares it with the published count.
+        sum = vocab x hidden x (1 if tied else 2) + positions x hidden + groups + final norm + extras. None where a size is not known;
+        the catalog test compares it with the published count.
         """
         if self.hidden_size is None or self.vocab_size is None:
-            return 0
+            return None
         embeddings = self.vocab_size * self.hidden_size * (1 if self.tie_word_embeddings else 2)
         groups = sum(group.num_params(self.hidden_size, active=active) for group in self.layer_groups or ())
         extras = self.num_final_norm_params + self.num_position_embeddings * self.hidden_size + self.vocab_size * self.lm_head_bias

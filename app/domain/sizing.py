@@ -65,6 +65,19 @@ class Known(NamedTuple):
     formula: str
 
 
+class LeastTimes(NamedTuple):
+    """What the bounds allow at best for a request of mean length."""
+
+    causal_flops: float
+    """Attention over the prompt without what the prefix cache serves [FLOP]."""
+    prefill_s: float
+    """Prefill of the prompt without what the prefix cache serves [s]."""
+    decode_step_s: float
+    """One decode step [s]."""
+    tpot_s: float
+    """Time per output token [s]."""
+
+
 @dataclass(frozen=True)
 class Sizing:
     """What the constraints are computed from."""
@@ -100,26 +113,15 @@ class Sizing:
         return max(0.0, min(saved, prompt_tokens - 1)) if saved else 0.0
 
     @cached_property
-    def mean_prefill_s(self) -> float:
-        """Least prefill time of the mean prompt without what the prefix cache serves; needs the bounds [s]."""
-        prompt, bounds = self.demand.mean_input_tokens, self.bounds
-        return bounds.prefill_s(prompt, self.cached_tokens(prompt), self.mean_causal_flops) if bounds else 0.0
-
-    @cached_property
-    def mean_causal_flops(self) -> float:
-        """Attention over the mean prompt without what the prefix cache serves; needs the bounds [FLOP]."""
-        prompt = self.demand.mean_input_tokens
-        return causal_attention_flops(self.bounds.llm, prompt, self.cached_tokens(prompt)) if self.bounds else 0.0
-
-    @cached_property
-    def decode_step_s(self) -> float:
-        """Least time of one decode step at the running concurrency; needs the bounds [s]."""
-        return self.bounds.decode_step_s(self.running, self.context_tokens) if self.bounds else 0.0
-
-    @cached_property
-    def tpot_s(self) -> float:
-        """Least time per output token at the running concurrency; needs the bounds [s]."""
-        return self.decode_step_s / self.bounds.tokens_per_step if self.bounds else 0.0
+    def least(self) -> LeastTimes | None:
+        """The least times of the mean request at the running concurrency; None without the bounds."""
+        bounds, prompt = self.bounds, self.demand.mean_input_tokens
+        if bounds is None:
+            return None
+        cached = self.cached_tokens(prompt)
+        flops = causal_attention_flops(bounds.llm, prompt, cached)
+        step_s = bounds.decode_step_s(self.running, self.context_tokens)
+        return LeastTimes(flops, bounds.prefill_s(prompt, cached, flops), step_s, step_s / bounds.tokens_per_step)
 
     @cached_property
     def latency(self) -> Latency | None:
@@ -128,9 +130,9 @@ class Sizing:
         queue, ttft, tpot = measured.queue_s or 0.0, measured.ttft_s, measured.tpot_s
         if ttft is not None and tpot is not None:
             return self._latency(queue, ttft, tpot, "measured")
-        if self.bounds is None:
+        if self.least is None:
             return None
-        return self._latency(queue, self.mean_prefill_s if ttft is None else ttft, self.tpot_s if tpot is None else tpot, "bound")
+        return self._latency(queue, self.least.prefill_s if ttft is None else ttft, self.least.tpot_s if tpot is None else tpot, "bound")
 
     def _latency(self, queue: float, ttft: float, tpot: float, basis: Basis) -> Latency:
         e2e = queue + ttft + self.demand.mean_output_tokens * tpot

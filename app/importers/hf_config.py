@@ -198,7 +198,9 @@ def _weighed(
     index_pointer: str,
 ) -> Llm:
     """The model with its parameter counts and the size of its checkpoint."""
-    num_params = sizes.num_language_params() + (towers.num_params or 0)
+    in_layers = sizes.num_language_params()
+    assert in_layers is not None  # noqa: S101 - every importer reads the sizes
+    num_params = in_layers + (towers.num_params or 0)
     if num_params > _MAX_PARAMS:
         detail = f"The configuration adds up to {num_params} parameters."
         raise InvalidInput(detail, field=pointer, expected=f"at most {_MAX_PARAMS} parameters")

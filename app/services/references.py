@@ -84,9 +84,10 @@ def _from_architecture(architecture: ModelArchitecture) -> Llm:
         max_model_len_tokens=architecture.max_model_len_tokens,
         layer_groups=architecture.layer_groups,
     )
-    in_layers = shape.num_language_params()
+    in_layers, active_in_layers = shape.num_language_params(), shape.num_language_params(active=True)
+    assert in_layers is not None and active_in_layers is not None  # noqa: S101, PT018 - the request type asks for the sizes
     total = architecture.params or in_layers
-    active = architecture.active_params or min(total, shape.num_language_params(active=True))
+    active = architecture.active_params or min(total, active_in_layers)
     outside = (ExtraWeights(what="parameters beyond the layers", num_params=total - in_layers),) if total > in_layers else ()
     try:
         return Llm.model_validate({**dict(shape), "num_params": total, "num_active_params": active, "extra_weights": outside})

@@ -244,19 +244,29 @@ def test_a_replica_that_holds_nothing_has_no_rate() -> None:
 def test_what_the_prefix_cache_serves_is_not_waited_for() -> None:
     slo = Slo(ttft_p95_s=0.1)
     cold, warm = sizing(workload(), slo=slo), sizing(workload(shared_prefix_tokens=3000, prefix_hit_ratio=1), slo=slo)
-    assert cold.mean_prefill_s > 0.1 > warm.mean_prefill_s
-    assert warm.mean_prefill_s == pytest.approx(bounds().prefill_s(4000, 3000))
+    assert cold.least
+    assert warm.least
+    assert cold.least.prefill_s > 0.1 > warm.least.prefill_s
+    assert warm.least.prefill_s == pytest.approx(bounds().prefill_s(4000, 3000))
     assert by_name(constraints_of(cold))["slo"].per_replica == 0
     assert by_name(constraints_of(warm))["slo"].per_replica is None
     everything = sizing(workload(prefix_hit_ratio=1))
-    assert everything.mean_prefill_s == pytest.approx(bounds().prefill_s(4000, 3999))  # the last token is always computed
+    assert everything.least
+    assert everything.least.prefill_s == pytest.approx(bounds().prefill_s(4000, 3999))  # the last token is always computed
 
 
 def test_a_measured_time_replaces_its_bound_alone() -> None:
     latency = sizing(workload(), measured=Measured(ttft_s=3, queue_s=1)).latency
+    unmeasured = sizing(workload()).least
     assert latency
+    assert unmeasured
     assert (latency.queue_s, latency.ttft_s, latency.basis) == (1, 3, "bound")
-    assert latency.tpot_s == sizing(workload()).tpot_s
+    assert latency.tpot_s == unmeasured.tpot_s
+
+
+def test_nothing_is_least_without_bounds() -> None:
+    case = sizing(workload())
+    assert Sizing(case.demand, None, None, None, None, None).least is None
 
 
 def test_a_measured_total_breaks_its_objective() -> None:

@@ -48,4 +48,5 @@ def test_parameters_are_summed_over_embeddings_layers_and_head() -> None:
     assert llm.num_language_params(active=True) == 100 * 8 + 2 * expert + 3 * (expert + router + 5)
     assert llm.num_expert_params == 3 * 4 * expert
     untied = llm.model_copy(update={"tie_word_embeddings": False, "lm_head_bias": True})
-    assert untied.num_language_params() - llm.num_language_params() == 100 * 8 + 100
+    assert untied.num_language_params() == 100 * 8 + 100 + 100 * 8 + 2 * expert + 3 * (4 * expert + router + 5)
+    assert llm.model_copy(update={"vocab_size": None}).num_language_params() is None
