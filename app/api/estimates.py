@@ -9,8 +9,9 @@ from app.domain.concurrency import ConcurrencyAnswer
 from app.domain.cost import CostAnswer
 from app.domain.kv_answer import KvAnswer
 from app.domain.memory_answer import MemoryAnswer
+from app.domain.performance_answer import PerformanceAnswer
 from app.services import estimates
-from app.services.requests import CapacityRequest, ConcurrencyRequest, CostRequest, KvRequest, MemoryRequest
+from app.services.requests import CapacityRequest, ConcurrencyRequest, CostRequest, KvRequest, MemoryRequest, PerformanceRequest
 
 router = APIRouter(tags=["estimates"], route_class=CalculationRoute)
 
@@ -31,6 +32,12 @@ async def kv(request: KvRequest, catalog: CatalogDep) -> KvAnswer:
 async def concurrency(request: ConcurrencyRequest, catalog: CatalogDep) -> ConcurrencyAnswer:
     """How many requests a replica holds at once: theoretical, safe, and the `max_num_seqs` to start a load test with."""
     return estimates.concurrency(catalog, request)
+
+
+@router.post("/performance")
+async def performance(request: PerformanceRequest, catalog: CatalogDep) -> PerformanceAnswer:
+    """How fast a replica serves at a concurrency or a rate: times and rates with their range, what binds, and where it saturates."""
+    return estimates.performance(catalog, request)
 
 
 @router.post("/capacity")

@@ -90,6 +90,10 @@ PLANS: dict[str, tuple[str, Example]] = {
     "memory": ("Does a replica fit", _plan("memory", "70B FP8 on four H100", FOUR_H100)),
     "kv": ("KV cache at 32k tokens", _plan("kv", "KV at 32k", {"model": "meta-llama/Llama-3.1-70B", "context_tokens": 32_768})),
     "concurrency": ("Requests of one replica", _plan("concurrency", "Chat, one replica", {**FOUR_H100, "tokens_per_sequence": 4500})),
+    "performance": (
+        "Speed at a concurrency",
+        _plan("performance", "Chat, 64 at once", {**FOUR_H100, "input_tokens": 4000, "output_tokens": 500, "concurrency": 64}),
+    ),
     "cost": ("Price of a million tokens", _plan("cost", "Chat, price", {"replica_usd_per_hour": 32, "output_tokens_per_s": 12_500})),
     "diagnose": ("Why it is slow", _plan("diagnose", "Slow tokens", {"metrics": DECODE_METRICS, "slo": {"tpot_p95_s": 0.04}})),
 }
@@ -124,6 +128,20 @@ EXAMPLES: dict[str, dict[str, tuple[str, Example]]] = {
     "concurrency": {
         "length": ("By the length of a sequence", {**FOUR_H100, "tokens_per_sequence": 4500}),
         "workload": ("By the lengths of the traffic", {**FOUR_H100, "workload": CHAT_WORKLOAD}),
+    },
+    "performance": {
+        "concurrency": ("64 requests at once", {**FOUR_H100, "input_tokens": 4000, "output_tokens": 500, "concurrency": 64}),
+        "rate": (
+            "Two requests per second on vLLM, half of the prompt in the prefix cache",
+            {
+                **FOUR_H100,
+                "deployment": {**LLAMA_FP8, "engine": "vllm"},
+                "input_tokens": 4000,
+                "output_tokens": 500,
+                "request_rps": 2,
+                "prefix_hit_ratio": 0.5,
+            },
+        ),
     },
     "capacity": {
         "measured": ("100 requests per second, with figures measured on one replica", CAPACITY),

@@ -15,8 +15,9 @@ from app.domain.catalog import Catalog, GpuPrice
 from app.domain.engine import EngineMemory
 from app.domain.hardware import Gpu
 from app.domain.llm import Llm
+from app.domain.step_constants import StepModel
 
-Entry = TypeVar("Entry", Gpu, Llm, GpuPrice, EngineMemory)
+Entry = TypeVar("Entry", Gpu, Llm, GpuPrice, EngineMemory, StepModel)
 # libyaml reads the files six times faster; a wheel of PyYAML for a rare platform may come without it.
 _YAML_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -33,11 +34,13 @@ class BundledCatalog:
     models: Mapping[str, Llm]
     prices: Mapping[str, GpuPrice]
     engines: Mapping[str, EngineMemory]
+    steps: StepModel
     digest: str
 
     def snapshot(self, version: str) -> Catalog:
         """The catalog of the bundled entries alone."""
-        return Catalog(gpus=self.gpus, models=self.models, prices=self.prices, version=version, engines=tuple(self.engines.values()))
+        engines = tuple(self.engines.values())
+        return Catalog(gpus=self.gpus, models=self.models, prices=self.prices, version=version, engines=engines, steps=self.steps)
 
 
 def load_bundled(root: Traversable | None = None) -> BundledCatalog:
@@ -56,10 +59,13 @@ def _read(root: Traversable) -> BundledCatalog:
     models = _folder(root / "models", Llm, digest)
     prices = _folder(root / "prices", GpuPrice, digest)
     engines = _folder(root / "engines", EngineMemory, digest)
+    steps = _folder(root / "steps", StepModel, digest)
+    if len(steps) != 1:
+        raise CatalogFileError(f"steps/: {len(steps)} files where one holds the constants of the step-time model")
     for slug, price in prices.items():
         if price.gpu not in gpus:
             raise CatalogFileError(f"prices/{slug}.yaml: gpu: {price.gpu!r} is not a file in gpus/")
-    return BundledCatalog(gpus, models, prices, engines, digest.hexdigest())
+    return BundledCatalog(gpus, models, prices, engines, next(iter(steps.values())), digest.hexdigest())
 
 
 def parse_entry(text: bytes, entry_type: type[Entry], file_name: str) -> Entry:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-from app.domain.attention import Indexer
+from app.domain.attention_reach import attention_reaches
 from app.domain.deployment import Deployment
 from app.domain.hardware import Gpu
 from app.domain.kv_cache import KvCost, kv_read_cost, resolve_kv_format
@@ -49,32 +49,10 @@ class AttentionTerm(NamedTuple):
 
 
 def attention_terms(llm: Llm, tokens: float) -> Iterator[AttentionTerm]:
-    """The attending layers over a prompt: windows and the selection of sparse attention limit the reach."""
-    for group in llm.layer_groups or ():
-        mixer, layers = group.mixer, group.num_layers
-        if mixer is None:
-            continue
-        if mixer.kind == "attention":
-            width = mixer.num_heads * (mixer.key_head_dim + mixer.value_head_dim)
-            reach = min(tokens, mixer.window_tokens or tokens, _selected(mixer.indexer) or tokens)
-            # A chunk starts anew: its queries see half of it on average however long the prompt is.
-            yield AttentionTerm(layers, width, reach, tokens if mixer.window_kind == "chunked" else reach)
-        elif mixer.kind == "latent_attention":
-            width = mixer.num_heads * (mixer.qk_nope_head_dim + mixer.qk_rope_head_dim + mixer.v_head_dim)
-            reach = min(tokens, _selected(mixer.indexer) or tokens)
-            yield AttentionTerm(layers, width, reach, reach)
-        elif mixer.kind == "compressed_attention":
-            width = mixer.num_heads * 2 * mixer.head_dim
-            reach = min(tokens, mixer.window_tokens)
-            yield AttentionTerm(layers, width, reach, reach)
-            if mixer.compress_ratio:
-                entries = tokens / mixer.compress_ratio
-                reach = min(entries, _selected(mixer.indexer) or entries)
-                yield AttentionTerm(layers, width, reach, reach * mixer.compress_ratio)
-
-
-def _selected(indexer: Indexer | None) -> int | None:
-    return None if indexer is None else indexer.num_attended
+    """The attending layers over a prompt: what a query sees at most, and over how many tokens early queries see less."""
+    for reach in attention_reaches(llm):
+        entries = reach.entries(tokens)
+        yield AttentionTerm(reach.num_layers, reach.prompt_width, entries, tokens if reach.restarts else entries * reach.tokens_per_entry)
 
 
 def attention_flops(llm: Llm, tokens: float) -> float:

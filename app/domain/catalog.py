@@ -9,9 +9,10 @@ from typing import Annotated
 from pydantic import Field
 
 from app.domain.engine import EngineMemory, engine_memory
-from app.domain.errors import UnknownName
+from app.domain.errors import MissingFigure, UnknownName
 from app.domain.hardware import Gpu
 from app.domain.llm import Llm, Slug
+from app.domain.step_constants import StepModel
 from app.domain.value import Value
 
 Usd = Annotated[float, Field(ge=0, le=1e9)]
@@ -48,6 +49,8 @@ class Catalog:
     version: str
     engines: tuple[EngineMemory, ...] = ()
     """Memory accounting of the engines, bundled only; the generic engine has none."""
+    steps: StepModel | None = None
+    """Constants of the step-time model, bundled only."""
     _gpu_names: Mapping[str, str] = field(init=False, repr=False)
     _price_by_gpu: Mapping[str, GpuPrice] = field(init=False, repr=False)
     _model_names: Mapping[str, str] = field(init=False, repr=False)
@@ -70,6 +73,13 @@ class Catalog:
     def engine(self, name: str, version: str | None = None, *, field: str = "/deployment/engine") -> EngineMemory | None:
         """The memory accounting of an engine in a version, the newest known where the version says nothing; None for `generic`."""
         return None if name == "generic" else engine_memory(self.engines, name, version, field=field)
+
+    @property
+    def step_model(self) -> StepModel:
+        """Constants of the step-time model; raises MissingFigure where the catalog was made without them."""
+        if self.steps is None:
+            raise MissingFigure("the catalog holds no constants of the step-time model", expected="a bundled catalog")
+        return self.steps
 
     def price(self, gpu: str) -> GpuPrice | None:
         """The on-demand price of an accelerator by slug, None when the catalog has none."""

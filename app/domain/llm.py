@@ -185,6 +185,11 @@ class Llm(Given):
         """Lines of working that `kv_working.kv_cost_steps` has written: they are the same for every request of this layout."""
         return {}
 
+    @cached_property
+    def kept_work(self) -> dict[str, Any]:
+        """Sums that `model_work.model_work` has made."""
+        return {}
+
     def caches(self, tp: int = 1) -> Iterator[tuple[int, LayerCache]]:
         """(layers, cache of one of them on one rank) for every group with a mixer."""
         for group in self.layer_groups or ():

@@ -16,10 +16,11 @@ from app.domain.finding import Diagnosis
 from app.domain.json_difference import Difference, JsonObject
 from app.domain.kv_answer import KvAnswer
 from app.domain.memory_answer import MemoryAnswer
+from app.domain.performance_answer import PerformanceAnswer
 from app.domain.provenance import Answer, Versions
 from app.domain.value import Value
 
-Kind = Literal["memory", "kv", "concurrency", "capacity", "cost", "diagnose"]
+Kind = Literal["memory", "kv", "concurrency", "performance", "capacity", "cost", "diagnose"]
 """The calculation that a plan keeps, named as its path."""
 
 # One line each: no control characters and no line or paragraph separators.
@@ -48,7 +49,10 @@ class _WrittenAs:
         return {"anyOf": [*(handler(each.__pydantic_core_schema__) for each in self.types), handler(core_schema)]}
 
 
-StoredAnswer = Annotated[JsonObject, _WrittenAs(MemoryAnswer, KvAnswer, ConcurrencyAnswer, CapacityAnswer, CostAnswer, Diagnosis)]
+StoredAnswer = Annotated[
+    JsonObject,
+    _WrittenAs(MemoryAnswer, KvAnswer, ConcurrencyAnswer, PerformanceAnswer, CapacityAnswer, CostAnswer, Diagnosis),
+]
 KindT = TypeVar("KindT")
 RequestT = TypeVar("RequestT")
 

@@ -70,3 +70,20 @@ def compute_format(weights: WeightFormat | None, gpu: Gpu) -> NumberFormat:
     if gpu.supports is not None and ((wanted == "fp8" and not gpu.supports.fp8) or (wanted == "fp4" and not gpu.supports.fp4)):
         return sixteen
     return wanted
+
+
+def product_format(bits: float, scheme: str, gpu: Gpu) -> NumberFormat:
+    """The format in which engines multiply weights of so many bits, of a scheme as `weight_schemes` calls it.
+
+    8 bits are FP8 unless the scheme says INT8; below 8 bits NVFP4 runs in FP4, MXFP4 with 8-bit activations where the accelerator has
+    4-bit units (https://github.com/vllm-project/vllm/blob/main/vllm/model_executor/layers/fused_moe/oracle/mxfp4.py), all other 4-bit
+    weights are widened to 16 bits (https://github.com/IST-DASLab/marlin).
+    """
+    if bits >= 16:
+        return compute_format("fp32" if bits >= 32 else None, gpu)
+    if bits >= 8:
+        return compute_format("int8" if "int8" in scheme else "fp8", gpu)
+    if "nvfp4" in scheme:
+        return compute_format("nvfp4", gpu)
+    four_bit_units = "mxfp4" in scheme and compute_format("mxfp4", gpu) == "fp4"
+    return compute_format("fp8" if four_bit_units else None, gpu)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from app.domain.units import GB, KB, MB, TB, unit_of
 
-_STATISTICS = frozenset({"mean", "p50", "p90", "p95", "p99", "low", "high"})
+_STATISTICS = frozenset({"mean", "p50", "p90", "p95", "p99", "low", "high", "value"})
 """Names of members that have the unit of the field which holds them."""
 _DECIMAL = ((TB, "TB"), (GB, "GB"), (MB, "MB"), (KB, "kB"))
 _BINARY = {"TB": (1 << 40, "TiB"), "GB": (1 << 30, "GiB"), "MB": (1 << 20, "MiB"), "kB": (1 << 10, "KiB")}

@@ -145,7 +145,12 @@ class CatalogHolder:
                 structlog.get_logger().warning("catalog_entry_unreadable", entry=name)
             version = f"{read.state.bundled_digest[:DIGEST_CHARACTERS]}-{read.state.revision}"
             self._snapshot = Catalog(
-                gpus=read.gpus, models=read.models, prices=read.prices, version=version, engines=tuple(self._bundled_files.engines.values())
+                gpus=read.gpus,
+                models=read.models,
+                prices=read.prices,
+                version=version,
+                engines=tuple(self._bundled_files.engines.values()),
+                steps=self._bundled_files.steps,
             )
             self._state = read.state
             return True

@@ -20,13 +20,16 @@ from app.domain.llm import Llm
 from app.domain.memory import fit
 from app.domain.memory_answer import MemoryAnswer, answer_memory
 from app.domain.memory_fit import Fit
+from app.domain.performance import Lengths as RequestLengths
+from app.domain.performance import performance_of
+from app.domain.performance_answer import PerformanceAnswer, answer_performance
 from app.domain.provenance import Answer, Note
 from app.domain.sizing import Sizing
 from app.domain.units import plain
 from app.services.assumptions import cache_defaults, default_used, defaults_used, deployment_defaults
 from app.services.prices import gpu_price, replica_price
 from app.services.references import engine_of, resolve_gpu, resolve_model
-from app.services.requests import CapacityRequest, ConcurrencyRequest, CostRequest, KvRequest, MemoryRequest
+from app.services.requests import CapacityRequest, ConcurrencyRequest, CostRequest, KvRequest, MemoryRequest, PerformanceRequest
 from app.services.versions import versions_of
 
 GPUS_PER_NODE = 8
@@ -105,11 +108,7 @@ def concurrency(catalog: Catalog, request: ConcurrencyRequest) -> ConcurrencyAns
 def capacity(catalog: Catalog, request: CapacityRequest) -> CapacityAnswer:
     """How many replicas a workload needs; raises PlannerError."""
     deployment, workload = request.deployment, request.workload
-    if workload.prefix_hit_ratio and not deployment.prefix_caching:
-        raise InvalidInput(
-            f"prefix_hit_ratio is {plain(workload.prefix_hit_ratio)}, but prefix_caching is false: nothing is found in no cache",
-            field="/workload/prefix_hit_ratio", value=workload.prefix_hit_ratio, expected="0, or prefix_caching true",
-        )  # fmt: skip
+    _check_prefix(deployment, workload.prefix_hit_ratio, "/workload/prefix_hit_ratio")
     llm = None if request.model is None else resolve_model(catalog, request.model)
     gpu = None if request.gpu is None else resolve_gpu(catalog, request.gpu)
     notes = deployment_defaults(llm, gpu, deployment)
@@ -155,6 +154,42 @@ def capacity(catalog: Catalog, request: CapacityRequest) -> CapacityAnswer:
         assumptions=notes,
         versions=versions_of(catalog),
     )
+
+
+def performance(catalog: Catalog, request: PerformanceRequest) -> PerformanceAnswer:
+    """How fast a replica serves at a concurrency or a rate; raises PlannerError."""
+    deployment = request.deployment
+    _check_prefix(deployment, request.prefix_hit_ratio, "/prefix_hit_ratio")
+    llm, gpu = resolve_model(catalog, request.model), resolve_gpu(catalog, request.gpu)
+    notes = deployment_defaults(llm, gpu, deployment)
+    notes += defaults_used(request, "prefix_hit_ratio", "batching")
+    drafter = deployment.speculative.draft_model if deployment.speculative else None
+    found = performance_of(
+        llm,
+        gpu,
+        deployment,
+        engine_of(catalog, deployment),
+        catalog.step_model,
+        RequestLengths(request.input_tokens, request.output_tokens, request.prefix_hit_ratio),
+        draft=None if drafter is None else catalog.model(drafter, field="/deployment/speculative/draft_model"),
+        num_requests=request.num_requests,
+    )
+    return answer_performance(
+        found,
+        concurrency=request.concurrency,
+        request_rps=request.request_rps,
+        batching=request.batching,
+        assumptions=notes,
+        versions=versions_of(catalog),
+    )
+
+
+def _check_prefix(deployment: Deployment, hit_ratio: float, field: str) -> None:
+    if hit_ratio and not deployment.prefix_caching:
+        raise InvalidInput(
+            f"prefix_hit_ratio is {plain(hit_ratio)}, but prefix_caching is false: nothing is found in no cache",
+            field=field, value=hit_ratio, expected="0, or prefix_caching true",
+        )  # fmt: skip
 
 
 def cost(catalog: Catalog, request: CostRequest) -> CostAnswer:
@@ -212,6 +247,7 @@ CALCULATIONS: Final[Mapping[str, tuple[type[BaseModel], Callable[[Catalog, Any],
     "memory": (MemoryRequest, memory),
     "kv": (KvRequest, kv),
     "concurrency": (ConcurrencyRequest, concurrency),
+    "performance": (PerformanceRequest, performance),
     "capacity": (CapacityRequest, capacity),
     "cost": (CostRequest, cost),
 }

@@ -6,7 +6,7 @@ from pydantic import Field
 
 from app.domain.plan import PlanInput
 from app.services.diagnosis import DiagnoseRequest
-from app.services.requests import CapacityRequest, ConcurrencyRequest, CostRequest, KvRequest, MemoryRequest
+from app.services.requests import CapacityRequest, ConcurrencyRequest, CostRequest, KvRequest, MemoryRequest, PerformanceRequest
 
 
 class MemoryPlanInput(PlanInput[Literal["memory"], MemoryRequest]):
@@ -19,6 +19,10 @@ class KvPlanInput(PlanInput[Literal["kv"], KvRequest]):
 
 class ConcurrencyPlanInput(PlanInput[Literal["concurrency"], ConcurrencyRequest]):
     """A plan that keeps what `/concurrency` answers."""
+
+
+class PerformancePlanInput(PlanInput[Literal["performance"], PerformanceRequest]):
+    """A plan that keeps what `/performance` answers."""
 
 
 class CapacityPlanInput(PlanInput[Literal["capacity"], CapacityRequest]):
@@ -34,7 +38,7 @@ class DiagnosePlanInput(PlanInput[Literal["diagnose"], DiagnoseRequest]):
 
 
 NewPlan = Annotated[
-    MemoryPlanInput | KvPlanInput | ConcurrencyPlanInput | CapacityPlanInput | CostPlanInput | DiagnosePlanInput,
+    MemoryPlanInput | KvPlanInput | ConcurrencyPlanInput | PerformancePlanInput | CapacityPlanInput | CostPlanInput | DiagnosePlanInput,
     Field(discriminator="kind"),
 ]
 """What a caller sends to create or change a plan; `kind` decides what `request` holds."""

@@ -5,14 +5,15 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Discriminator, Field, PositiveInt, Tag, model_validator
 
+from app.domain.batching import Batching
 from app.domain.cost import Throughput
-from app.domain.deployment import Deployment, EngineName, Speculative, Tokens
+from app.domain.deployment import Deployment, EngineName, Ratio, Speculative, Tokens
 from app.domain.hardware import PeakFlops, Rate
 from app.domain.llm import LayerGroup
 from app.domain.precision import KvChoice
 from app.domain.sizing import Measured
 from app.domain.value import Given
-from app.domain.workload import Lengths, Rps, Slo, TokensPerS, Workload
+from app.domain.workload import Length, Lengths, Rps, Slo, TokensPerS, Workload
 
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 Params = Annotated[int, Field(gt=0, le=10**16)]
@@ -187,6 +188,39 @@ class ConcurrencyRequest(Given):
     def _one_length(self) -> "ConcurrencyRequest":
         if (self.tokens_per_sequence is None) == (self.workload is None):
             raise ValueError("give either tokens_per_sequence or workload")
+        return self
+
+
+class PerformanceRequest(Given):
+    """How fast a replica serves."""
+
+    model: ModelRef
+    """The model."""
+    gpu: GpuRef
+    """The accelerator."""
+    deployment: Deployment = Deployment()
+    """How one replica runs."""
+    input_tokens: Length
+    """Mean prompt [tokens]."""
+    output_tokens: Length
+    """Mean output [tokens]."""
+    concurrency: Annotated[int, Field(ge=1, le=10**6)] | None = None
+    """Requests in the system, each followed by the next as it ends; or give request_rps."""
+    request_rps: Rps | None = None
+    """Requests that arrive at one replica, at random (Poisson); or give concurrency [requests/s]."""
+    prefix_hit_ratio: Ratio = 0
+    """Share of the prompt tokens that is found in the prefix cache."""
+    batching: Batching = "continuous"
+    """continuous: requests join and leave at every step; dynamic: the next batch is what arrived meanwhile; static: full batches only."""
+    num_requests: Annotated[int, Field(ge=1, le=10**9)] | None = None
+    """Requests of a benchmark run that sends `concurrency` of them at once and then keeps as many; left out: the steady state."""
+
+    @model_validator(mode="after")
+    def _one_load(self) -> "PerformanceRequest":
+        if (self.concurrency is None) == (self.request_rps is None):
+            raise ValueError("give either concurrency or request_rps")
+        if self.num_requests is not None and (self.concurrency is None or self.num_requests < self.concurrency):
+            raise ValueError("num_requests belongs to a run of at least as many requests as its concurrency")
         return self
 
 

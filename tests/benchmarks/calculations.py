@@ -30,6 +30,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "kv": {"model": "llama-3.1-70b", "tp": 4, "context_tokens": [4096, 8192, 32768, 131072], "num_sequences": 32},
     "memory": NAMES,
     "concurrency": {**NAMES, "tokens_per_sequence": 8000},
+    "performance": {**NAMES, "input_tokens": 4000, "output_tokens": 500, "concurrency": 64},
     "capacity": {
         **NAMES,
         "workload": {"peak_rps": 100, "input_tokens": {"mean": 4000, "p95": 12000}, "output_tokens": 500},
@@ -41,7 +42,7 @@ BODIES: dict[str, dict[str, Any]] = {
         "workload": {"peak_rps": 10, "input_tokens": 1200, "output_tokens": 300},
     },
 }
-GOAL_RATIOS = {"kv": 1.5, "memory": 1.5, "concurrency": 1.5, "capacity": 2.0, "cost": 2.0}
+GOAL_RATIOS = {"kv": 1.5, "memory": 1.5, "concurrency": 1.5, "performance": 2.5, "capacity": 2.0, "cost": 2.0}
 ROUNDS, REQUESTS_PER_ROUND, WARM_UP = 7, 400, 100
 
 

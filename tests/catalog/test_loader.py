@@ -26,6 +26,7 @@ def test_every_file_is_read() -> None:
         path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*") if path.is_file() and path.suffix in (".yaml", ".yml")
     )
     named = [("gpus", BUNDLED.gpus), ("models", BUNDLED.models), ("prices", BUNDLED.prices), ("engines", BUNDLED.engines)]
+    named.append(("steps", {BUNDLED.steps.slug: BUNDLED.steps}))
     assert files == sorted(f"{folder}/{slug}.yaml" for folder, entries in named for slug in entries)
 
 
@@ -113,8 +114,9 @@ def test_the_gpus_without_memory_or_bandwidth_are_the_known_ones() -> None:
 
 @pytest.fixture
 def one_gpu(tmp_path: Path) -> Path:
-    for folder in ("gpus", "models", "prices", "engines"):
+    for folder in ("gpus", "models", "prices", "engines", "steps"):
         (tmp_path / folder).mkdir()
+    shutil.copy(PACKAGE / "steps" / "step_model.yaml", tmp_path / "steps")
     shutil.copy(PACKAGE / "gpus" / "t4-16gb.yaml", tmp_path / "gpus")
     shutil.copy(PACKAGE / "prices" / "t4-16gb-on-demand.yaml", tmp_path / "prices")
     return tmp_path

@@ -29,6 +29,13 @@ UNIT_ELSEWHERE = {
     ("TokenLengths", "p99"),
     *(("PeakFlops", number_format) for number_format in PeakFlops.model_fields),  # always the value of peak_flops_per_s
     ("Gpu", "release_year"),
+    ("StepConstant", "base"),  # the constant's name beside it
+    ("StepConstant", "low"),
+    ("StepConstant", "high"),
+    ("StepConstant", "most"),
+    ("Estimate", "value"),  # always the value of a field that names its unit
+    ("Estimate", "low"),
+    ("Estimate", "high"),
     ("RecordedAnswer", "status"),
 }
 VERSIONS = ("revision", "version")

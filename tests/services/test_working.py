@@ -154,6 +154,33 @@ def test_concurrency(model: str) -> None:
         assert answer.recommended_max_num_seqs * answer.num_engine_ranks <= max(answer.safe_concurrency, answer.num_engine_ranks)
 
 
+@pytest.mark.parametrize("load", [{"concurrency": 48}, {"concurrency": 100_000, "num_requests": 10**6}, {"request_rps": 0.4}])
+@pytest.mark.parametrize("model", MODELS)
+def test_performance(model: str, load: dict[str, float]) -> None:
+    lengths = {"input_tokens": 20_000.5, "output_tokens": 300, "prefix_hit_ratio": 0.25}
+    found = list(answers("performance", bodies(model, **lengths, **load)))
+    assert found
+    for answer in found:
+        working = redo(answer.working)
+        if answer.tpot_s is None:
+            assert answer.saturation is None
+            assert "serves no request" in answer.summary
+            continue
+        assert answer.tpot_s.value == working["tpot_s"]
+        assert answer.output_tokens_per_s.value == pytest.approx(working["output_tokens_per_s"])
+        for step in (answer.decode, answer.mixed):
+            if step is not None:
+                name = "decode" if step is answer.decode else "mixed"
+                assert (step.total_s, step.memory_s, step.compute_s) == tuple(
+                    working[f"{name}_{part}_s"] for part in ("step", "memory", "compute")
+                )
+        assert (answer.ttft_s is None) == answer.saturated
+        if answer.ttft_s is not None:
+            assert answer.ttft_s.value == working["ttft_s"]
+            assert sum(answer.waiting.model_dump().values()) == pytest.approx(answer.ttft_s.value)
+            assert answer.e2e_s.value == working["e2e_s"]
+
+
 @pytest.mark.parametrize("extra", range(len(EXTRAS)))
 @pytest.mark.parametrize("model", MODELS)
 def test_capacity(model: str, extra: int) -> None:

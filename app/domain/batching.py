@@ -1,0 +1,70 @@
+"""Ways of batching: continuous, or static and dynamic, where requests are computed in batches that nothing joins."""
+
+from typing import Literal
+
+from app.domain.serving import MOST_ROUNDS, TOLERANCE, LoadState, Serving, WaitingTimes
+
+Batching = Literal["continuous", "dynamic", "static"]
+
+
+def state_of(serving: Serving, batching: Batching, *, concurrency: float | None, request_rps: float | None) -> LoadState | None:
+    """Steady state at a concurrency or at a rate; None where requests arrive faster than the replica ends them."""
+    if request_rps is None:
+        level = concurrency or 1.0
+        return serving.closed(level) if batching == "continuous" else whole_batches(serving, level)
+    if batching == "continuous":
+        return serving.open(request_rps)
+    return arriving_batches(serving, request_rps, max(1, int(serving.most_admitted)), waits_until_full=batching == "static")
+
+
+def whole_batches(serving: Serving, concurrency: float) -> LoadState:
+    """Batches of whole requests, `concurrency` in the system: all prompts first, then steps until the longest output ends.
+
+    B = min(C, places); batch time = B x prompt in a burst + decode steps x t(B, 0); those that are not in the batch wait for
+    (C - B) / B batches. Nothing joins on the way; outputs are taken to be equally long.
+    """
+    batch = min(concurrency, serving.most_admitted)
+    share, constants = batch / serving.groups, serving.timer.constants
+    decode = serving.step(share, 0)
+    prefill_s = share * serving.burst_s(share)
+    server_s = constants.request_s + constants.request_concurrency_s * batch + constants.input_token_s * serving.input_tokens
+    inside_s = server_s + prefill_s + serving.decode_steps * decode.total_s
+    waiting = WaitingTimes(server_s, 0.0, prefill_s, 0.0, 0.0, (concurrency - batch) / batch * inside_s)
+    return LoadState(
+        concurrency,
+        batch,
+        batch,
+        decode,
+        decode,
+        0.0,
+        0.0,
+        decode.total_s,
+        decode.total_s / serving.tokens_per_step,
+        waiting,
+        inside_s + waiting.admission_s,
+        batch / inside_s,
+    )
+
+
+def arriving_batches(serving: Serving, request_rps: float, most: int, *, waits_until_full: bool) -> LoadState | None:
+    """Batches of whole requests at a rate; None where they arrive faster than the replica ends them.
+
+    Static batching waits until `most` requests are there, (most - 1) / 2r on average; dynamic batching takes those that arrived
+    while the last batch ran, B = r x batch time, which wait half of it on average.
+    """
+    full = whole_batches(serving, most)
+    if request_rps >= full.request_rps:
+        return None
+    batch = float(most)
+    if not waits_until_full:
+        batch = 1.0
+        for _ in range(MOST_ROUNDS):
+            after = min(max(1.0, request_rps * whole_batches(serving, batch).e2e_s), most)
+            if abs(after - batch) <= TOLERANCE * batch:
+                break
+            batch = after
+    state = whole_batches(serving, batch)
+    wait_s = (most - 1) / (2 * request_rps) if waits_until_full else min(1.0, request_rps * state.e2e_s) * state.e2e_s / 2
+    waiting = state.waiting._replace(admission_s=wait_s)
+    e2e_s = state.e2e_s + wait_s
+    return state._replace(concurrency=request_rps * e2e_s, waiting=waiting, e2e_s=e2e_s, request_rps=request_rps)

@@ -1,0 +1,245 @@
+"""A deployment under load, from what fits in its memory to the constants of its class: the one place where speed is put together."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Literal, NamedTuple
+
+from app.domain.concurrency import ramp, sequence_limit
+from app.domain.deployment import Deployment
+from app.domain.engine import EngineMemory
+from app.domain.hardware import Gpu
+from app.domain.llm import Llm
+from app.domain.memory import fit
+from app.domain.memory_fit import Fit
+from app.domain.serving import LoadState, Serving
+from app.domain.step import StepTimer, step_timer
+from app.domain.step_constants import ROOFLINE, Constants, StepClass, StepModel, gpu_class
+from app.domain.step_work import Contexts, StepWork, step_work
+
+USUAL_TOKEN_BUDGET = 8192
+"""Tokens of a step where the engine is not named: the default of vLLM servers on large devices, of SGLang's chunks and of
+TensorRT-LLM (https://github.com/vllm-project/vllm/blob/v0.19.1/vllm/engine/arg_utils.py, https://docs.sglang.io/)."""
+USUAL_PLACES = 1024
+"""Sequences where neither the cache of the model nor max_num_seqs limits them: the default of vLLM servers on large devices."""
+MOST_SEQUENCES = 65536
+"""Batches above this are not looked at."""
+
+PlacesLimit = Literal["kv_cache", "max_num_seqs", "not_known"]
+
+
+class Lengths(NamedTuple):
+    """Mean lengths of a request [tokens], and the share of the prompt that the prefix cache serves."""
+
+    input_tokens: float
+    output_tokens: float
+    prefix_hit_ratio: float = 0.0
+
+    @property
+    def computed_tokens(self) -> float:
+        """What is left to compute of the prompt; the last token always is [tokens]."""
+        return max(1.0, self.input_tokens * (1 - self.prefix_hit_ratio))
+
+    @property
+    def decode_context_tokens(self) -> float:
+        """Mean context of a decoding sequence: the prompt and half of the output [tokens]."""
+        return self.input_tokens + self.output_tokens / 2
+
+    @property
+    def prompt_context_tokens(self) -> float:
+        """Mean context of a computed prompt token: what is cached and half of the rest [tokens]."""
+        return self.input_tokens - self.computed_tokens / 2
+
+
+@dataclass(frozen=True)
+class Performance:
+    """One deployment with everything that its speed is computed from."""
+
+    llm: Llm
+    gpu: Gpu
+    deployment: Deployment
+    found: Fit
+    lengths: Lengths
+    work: StepWork
+    model: StepModel
+    step_class: StepClass
+    constants: Constants
+    places: float
+    """Requests that have a place in the replica at once; 0 where it serves none."""
+    places_limit: PlacesLimit
+    token_budget: float
+    """Prompt tokens of one step over all dp ranks; infinite where prompts are not cut [tokens]."""
+    draft: StepTimer | None
+    """Steps of the draft model."""
+    num_requests: float | None = None
+
+    @cached_property
+    def timer(self) -> StepTimer:
+        """Times of a step at these lengths."""
+        return step_timer(self.work, self.constants, self._contexts)
+
+    @cached_property
+    def roofline(self) -> StepTimer:
+        """The same at full bandwidth and peaks, for utilisation."""
+        return step_timer(self.work, ROOFLINE, self._contexts)
+
+    @cached_property
+    def _contexts(self) -> Contexts:
+        return self.work.contexts(self.lengths.decode_context_tokens, self.lengths.prompt_context_tokens)
+
+    @property
+    def is_fitted(self) -> bool:
+        """Whether measurements of this engine, class of accelerator, weights and kind of model are among those of the fit."""
+        return self.model.rows_of(self.step_class) > 0
+
+    @cached_property
+    def serving(self) -> Serving:
+        """The deployment under load."""
+        speculative = self.deployment.speculative
+        return Serving(
+            timer=self.timer,
+            input_tokens=self.lengths.input_tokens,
+            computed_tokens=self.lengths.computed_tokens,
+            output_tokens=self.lengths.output_tokens,
+            tokens_per_step=speculative.tokens_per_iteration if speculative else 1.0,
+            draft_s=None if speculative is None else self.draft_s,
+            token_budget=self.token_budget,
+            most_admitted=self.places,
+            num_requests=self.num_requests,
+        )
+
+    def draft_s(self, num_sequences: float) -> float:
+        """Time that drafting adds to a step [s]: drafts x step of the draft model, or of the prediction layers as a share of all layers."""
+        speculative = self.deployment.speculative
+        if speculative is None:
+            return 0.0
+        sequences = max(1.0, num_sequences)
+        if self.draft is not None:
+            return speculative.num_draft_tokens * self.draft.iteration(sequences, 0).total_s
+        if speculative.draft_model is None and self.llm.num_mtp_layers:
+            share = self.llm.num_mtp_layers / self.llm.num_layers
+            return speculative.num_draft_tokens * share * self.timer.iteration(sequences / self.work.positions_per_sequence, 0).total_s
+        return 0.0
+
+    def without_speculation(self) -> "Performance":
+        """The same deployment with plain decoding."""
+        plain_work = replace(self.work, positions_per_sequence=1)
+        deployment = self.deployment.model_copy(update={"speculative": None})
+        return replace(self, deployment=deployment, work=plain_work, draft=None)
+
+    @cached_property
+    def saturated(self) -> LoadState:
+        """Every place taken: more requests only wait."""
+        return self.serving.closed(self.places)
+
+    def curve(self) -> list[LoadState]:
+        """Steady states at 1, 2, 4 ... and at every place taken."""
+        levels = [float(level) for level in ramp(int(self.places))]
+        states = [self.serving.closed(level) for level in levels if level < self.places]
+        return [*states, self.saturated]
+
+    def compute_bound_sequences(self) -> int | None:
+        """Fewest sequences at which a decode step computes longer than it reads; None where that is never so."""
+
+        def computes(sequences: int) -> bool:
+            step = self.timer.iteration(sequences / self.work.pp, 0)
+            return step.compute_s >= step.memory_s
+
+        return _first(computes)
+
+    def speculation_pays_up_to(self) -> int | None:
+        """Most sequences at which a token takes less time with speculation than without; None where it always pays, 0 where never."""
+        plain = self.without_speculation()
+        tokens = self.serving.tokens_per_step
+
+        def loses(sequences: int) -> bool:
+            share = sequences / self.work.pp
+            return self.serving.step(share, 0).total_s / tokens >= plain.timer.iteration(share, 0).total_s
+
+        first = _first(loses)
+        return None if first is None else first - 1
+
+
+def _first(holds: Callable[[int], bool]) -> int | None:
+    """The smallest batch from which on a condition holds, found by doubling and halving; None where it does not up to MOST_SEQUENCES."""
+    high = 1
+    while not holds(high):
+        high *= 2
+        if high > MOST_SEQUENCES:
+            return None
+    low = high // 2
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return high
+
+
+def performance_of(
+    llm: Llm,
+    gpu: Gpu,
+    deployment: Deployment,
+    engine: EngineMemory | None,
+    model: StepModel,
+    lengths: Lengths,
+    *,
+    draft: Llm | None = None,
+    num_requests: float | None = None,
+) -> Performance:
+    """A deployment and its lengths, ready to be asked; `model` holds the constants, `draft` is the draft model of speculation.
+
+    Raises InvalidInput for an impossible layout, MissingFigure naming the memory, bandwidth or peak that the catalog lacks.
+    """
+    found = fit(llm, gpu, deployment, engine)
+    work = step_work(llm, gpu, deployment)
+    step_class = StepClass(
+        deployment.engine,
+        gpu_class(gpu),
+        work.products.weight_class,
+        "moe" if work.model.experts else "dense",
+        era=model.era_of(deployment.engine, deployment.engine_version),
+    )
+    constants = model.constants_of(step_class)
+    places, limit = _places(found, deployment, lengths.input_tokens + constants.held_output_ratio * lengths.output_tokens)
+    timer = None
+    if draft is not None:
+        alone = Deployment(tp=deployment.tp, engine=deployment.engine, kv_cache=deployment.kv_cache)
+        draft_work = step_work(draft, gpu, alone)
+        contexts = draft_work.contexts(lengths.decode_context_tokens, lengths.prompt_context_tokens)
+        timer = step_timer(draft_work, constants, contexts)
+    return Performance(
+        llm,
+        gpu,
+        deployment,
+        found,
+        lengths,
+        work,
+        model,
+        step_class,
+        constants,
+        places,
+        limit,
+        _token_budget(found, deployment),
+        timer,
+        num_requests,
+    )
+
+
+def _token_budget(found: Fit, deployment: Deployment) -> float:
+    if not deployment.chunked_prefill:
+        return math.inf
+    settings = found.settings
+    given = deployment.max_num_batched_tokens or (settings and settings.max_num_batched_tokens) or USUAL_TOKEN_BUDGET
+    return float(given * deployment.dp)
+
+
+def _places(found: Fit, deployment: Deployment, tokens: float) -> tuple[float, PlacesLimit]:
+    """(requests of so many tokens that the replica holds at once, what limits them)."""
+    if not found.holds_requests:
+        return 0.0, "kv_cache"
+    held, limit = found.sequences(tokens), sequence_limit(found, deployment)
+    if held is None and limit is None:
+        return float(USUAL_PLACES), "not_known"
+    if held is None or (limit is not None and limit < held):
+        return float((limit or 0) * deployment.dp), "max_num_seqs"
+    return float(min(held, MOST_SEQUENCES) * deployment.dp), "kv_cache"

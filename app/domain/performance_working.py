@@ -1,0 +1,128 @@
+"""The working of `/performance`: from the steps of a load to the times of a request and the rates of the replica."""
+
+from collections.abc import Iterator
+
+from app.domain.batching import Batching
+from app.domain.demand import LITTLE_SOURCE
+from app.domain.memory_working import memory_steps
+from app.domain.performance import Performance
+from app.domain.provenance import Step, step
+from app.domain.serving import LoadState
+from app.domain.step_working import constant_steps, iteration_steps, term_steps
+from app.domain.units import exact, plain
+
+STEP_SOURCE = "mean over the steps with and without prompt tokens"
+QUEUE_SOURCE = (
+    "https://doi.org/10.1007/BF01194620 (Pollaczek), https://doi.org/10.1007/BF02532776 (several servers), scaled to measurements"
+)
+
+
+def performance_steps(performance: Performance, state: LoadState, request_rps: float | None, batching: Batching) -> list[Step]:
+    """Constants, terms of a step, the steps of this load, waiting, and rates; each line can be redone by hand.
+
+    The running sequences and the parts of the waiting solve equations that contain each other (`serving`): they are given as found.
+    """
+    share = state.running / performance.work.pp
+    decoding = max(1.0, share)
+    steps = [
+        *memory_steps(performance.llm, performance.gpu, performance.deployment, performance.found),
+        *constant_steps(performance.model, performance.step_class),
+        *term_steps(performance.timer),
+        *iteration_steps(performance.timer, state.decode, "decode", decoding, 0, performance.draft_s(share)),
+    ]
+    if state.prompt_step_ratio:
+        tokens = state.prompt_tokens_per_step
+        steps += iteration_steps(performance.timer, state.mixed, "mixed", share, tokens, performance.draft_s(share))
+    return [*steps, *_times(performance, state), *_rates(performance, state, request_rps, batching)]
+
+
+def _times(performance: Performance, state: LoadState) -> Iterator[Step]:
+    serving = performance.serving
+    decode, mixed, often = plain(state.decode.total_s), plain(state.mixed.total_s), plain(state.prompt_step_ratio)
+    yield step(
+        "mean_step_s",
+        "decode_step_s + share of steps with prompt tokens x (mixed_step_s - decode_step_s)",
+        f"{decode} + {often} x ({mixed} - {decode})" if state.prompt_step_ratio else decode,
+        state.step_s,
+        "s",
+        STEP_SOURCE,
+        basis="calibrated",
+    )
+    yield step(
+        "tpot_s",
+        "mean_step_s / tokens per step",
+        f"{plain(state.step_s)} / {plain(serving.tokens_per_step)}",
+        state.tpot_s,
+        "s",
+        "definition of the time per output token",
+        basis="calibrated",
+    )
+    for name, value in zip(state.waiting._fields, state.waiting, strict=True):
+        yield step(f"ttft_{name}", _WAITING[name], plain(value), value, "s", QUEUE_SOURCE, basis="calibrated")
+    yield step(
+        "ttft_s",
+        "server + steps in flight + prefill + prompts ahead + start + admission",
+        " + ".join(plain(value) for value in state.waiting),
+        state.waiting.ttft_s,
+        "s",
+        "sum of the parts",
+        basis="calibrated",
+    )
+    yield step(
+        "e2e_s",
+        "ttft_s + (output tokens - 1) x tpot_s",
+        f"{plain(state.waiting.ttft_s)} + ({plain(serving.output_tokens)} - 1) x {plain(state.tpot_s)}",
+        state.e2e_s,
+        "s",
+        "definition of end-to-end latency",
+        basis="calibrated",
+    )
+
+
+_WAITING = {
+    "server_s": "request_s + request_concurrency_s x requests in the system + input_token_s x prompt tokens",
+    "residual_s": "residual_iterations x mean square of the steps / mean step",
+    "prefill_s": "steps of the prompt beside the running sequences",
+    "prompts_ahead_s": "prompts that arrived before: prefill_queue_ratio x busy / (1 - 0.9 busy) x prefill / 2, or what the budget delays",
+    "start_s": "start_ratio x half of the prompts of the burst / waves of the run",
+    "admission_s": "requests without a place / requests with one x time inside; at a rate, the wait for one of several servers",
+}
+
+
+def _rates(performance: Performance, state: LoadState, request_rps: float | None, batching: Batching) -> Iterator[Step]:
+    if request_rps is not None:
+        yield step("request_rps", "what arrives is served", plain(request_rps), state.request_rps, "requests/s", "the request")
+    else:
+        inside_s = state.admitted / state.request_rps
+        waited = " + ".join(plain(value) for value in state.waiting[:-1])
+        yield step(
+            "time_with_a_place_s",
+            "ttft_s without admission + (output tokens - 1) x tpot_s",
+            f"{waited} + ({plain(performance.lengths.output_tokens)} - 1) x {plain(state.tpot_s)}",
+            inside_s,
+            "s",
+            "sum of the parts",
+            basis="calibrated",
+        )
+        yield step(
+            "request_rps",
+            "requests with a place / time_with_a_place_s",
+            f"{plain(state.admitted)} / {plain(inside_s)}",
+            state.request_rps,
+            "requests/s",
+            LITTLE_SOURCE,
+            basis="calibrated",
+        )
+    for name, tokens in (
+        ("output_tokens_per_s", performance.lengths.output_tokens),
+        ("input_tokens_per_s", performance.lengths.input_tokens),
+    ):
+        yield step(
+            name,
+            f"request_rps x {name.split('_')[0]} tokens",
+            f"{plain(state.request_rps)} x {plain(exact(tokens))}",
+            state.request_rps * tokens,
+            "tokens/s",
+            f"definition of the rate, {batching} batching",
+            basis="calibrated",
+        )

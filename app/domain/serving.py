@@ -1,0 +1,256 @@
+"""From one step to a service with continuous batching: what a replica does at a concurrency or at a rate."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+from app.domain.step import IterationTime, StepTimer
+
+TOLERANCE = 1e-4
+"""Fixed points are found to this relative change of the running sequences or of the step time."""
+MOST_ROUNDS = 40
+LEAST_RUNNING = 1.0
+"""An engine without requests runs no steps: those that it runs decode at least one sequence, or prompts."""
+MOST_BATCHED = 1e6
+"""Prompts that are computed together at most: as many as the token budget takes."""
+CROWDED = 0.9
+"""Share of the waiting behind other prompts that a full pipeline of prompts keeps finite: prompts leave as others enter."""
+
+
+class WaitingTimes(NamedTuple):
+    """The time to the first token and what it consists of [s]."""
+
+    server_s: float
+    """Outside the engine's steps: HTTP, tokenisation, scheduling."""
+    residual_s: float
+    """The steps in flight when the request arrives."""
+    prefill_s: float
+    """The steps that compute the prompt."""
+    prompts_ahead_s: float
+    """Behind prompts that arrived before."""
+    start_s: float
+    """Behind the burst with which a run starts."""
+    admission_s: float
+    """Until a running request ends and leaves its place."""
+
+    @property
+    def ttft_s(self) -> float:
+        """Sum of the parts."""
+        return sum(self)
+
+
+class LoadState(NamedTuple):
+    """A replica in its steady state."""
+
+    concurrency: float
+    """Requests in the system, waiting ones too."""
+    admitted: float
+    """Requests that have a place in the cache."""
+    running: float
+    """Sequences that decode."""
+    decode: IterationTime
+    """A step without prompt tokens."""
+    mixed: IterationTime
+    """A step with them."""
+    prompt_tokens_per_step: float
+    """Prompt tokens of a step that has any, of one rank group [tokens]."""
+    prompt_step_ratio: float
+    """Share of the steps with prompt tokens."""
+    step_s: float
+    """Mean step [s]."""
+    tpot_s: float
+    """Mean time per output token after the first [s]."""
+    waiting: WaitingTimes
+    e2e_s: float
+    """TTFT + (output tokens - 1) x TPOT [s]."""
+    request_rps: float
+    """Requests that the replica finishes [requests/s]."""
+
+    @property
+    def mean_step(self) -> IterationTime:
+        """The mean step, part by part."""
+        often = self.prompt_step_ratio
+        return IterationTime(*(plain + often * (other - plain) for plain, other in zip(self.decode, self.mixed, strict=True)))
+
+
+@dataclass(frozen=True)
+class Serving:
+    """A deployment under load: the time of its steps, and the limits of its scheduler."""
+
+    timer: StepTimer
+    input_tokens: float
+    """Mean prompt [tokens]."""
+    computed_tokens: float
+    """What the prefix cache does not serve of it [tokens]."""
+    output_tokens: float
+    """Mean output [tokens]."""
+    tokens_per_step: float
+    """Output tokens of a sequence and step: 1, more with speculation."""
+    draft_s: Callable[[float], float] | None
+    """Time that drafting adds to a step with so many sequences [s]; None without speculation."""
+    token_budget: float
+    """Prompt tokens of one step of all ranks of a group; infinite when prompts are not cut [tokens]."""
+    most_admitted: float
+    """Requests that the cache and max_num_seqs of the replica hold."""
+    num_requests: float | None = None
+    """Length of a closed-loop run that starts with all its requests at once; None is the steady state."""
+
+    @cached_property
+    def groups(self) -> int:
+        """Pipeline stages work on different batches at the same time: each is like a replica of the whole."""
+        return self.timer.work.pp
+
+    @cached_property
+    def prefill_steps(self) -> int:
+        """Steps that a prompt takes: ceil(computed tokens / token budget)."""
+        return max(1, math.ceil(self.computed_tokens / self.token_budget))
+
+    @cached_property
+    def decode_steps(self) -> float:
+        """Steps after the first token: (output - 1) / tokens per step."""
+        return (self.output_tokens - 1) / self.tokens_per_step
+
+    def step(self, num_sequences: float, prompt_tokens: float) -> IterationTime:
+        """A step of one group, drafting included in the overhead."""
+        found = self.timer.iteration(num_sequences if prompt_tokens else max(num_sequences, LEAST_RUNNING), prompt_tokens)
+        if self.draft_s is None:
+            return found
+        draft_s = self.draft_s(num_sequences)
+        return found._replace(total_s=found.total_s + draft_s, overhead_s=found.overhead_s + draft_s)
+
+    def prompt_s(self, running: float) -> float:
+        """Steps of one prompt beside so many running sequences of the group [s]."""
+        steps = self.prefill_steps
+        return steps * self.step(running, self.computed_tokens / steps).total_s
+
+    def burst_s(self, num_prompts: float) -> float:
+        """Time per prompt when several are computed with nothing else, as many in a step as the budget takes [s]."""
+        if self.computed_tokens >= self.token_budget:
+            return self.prompt_s(0)
+        tokens = min(self.token_budget, num_prompts * self.computed_tokens)
+        return self.step(0, tokens).total_s * self.computed_tokens / tokens
+
+    def closed(self, concurrency: float) -> LoadState:
+        """Steady state with `concurrency` requests in the system, each followed by the next as it ends.
+
+        A = min(C, places); lam = A / (decode steps + prefill steps) prompts arrive per step; a share f = min(1, max(1 - exp(-lam m),
+        lam I / budget)) of the steps carries min(lam I / f, budget) prompt tokens; step = t(B, 0) + f (t(B, p) - t(B, 0));
+        B = A x decode time / (TTFT + decode time), found by iteration.
+        """
+        admitted = min(concurrency, self.most_admitted)
+        share = admitted / self.groups
+        arriving = self._arriving_prompts(share / (self.decode_steps + self.prefill_steps))
+        alone, running = self.burst_s(share), share
+        before, change_before = 0.0, 0.0
+        for _ in range(MOST_ROUNDS):
+            state = self._state(concurrency, admitted, running, arriving, alone)
+            inside_s = state.e2e_s - state.waiting.admission_s
+            change = share * self.decode_steps * state.step_s / inside_s - running
+            if abs(change) <= TOLERANCE * share:
+                break
+            slope = (change - change_before) / (running - before) if change_before else -1.0
+            before, change_before = running, change
+            running = min(max(running - change / min(slope, -0.5), 0.0), share)
+        return state
+
+    def _state(self, concurrency: float, admitted: float, running: float, arriving: tuple[float, float], alone: float) -> LoadState:
+        """Times at a number of running sequences of one group, with steps that carry prompt tokens as `_arriving_prompts` says."""
+        constants = self.timer.constants
+        steps = self.prefill_steps
+        ratio, tokens = arriving
+        decode, mixed = self.step(running, 0), self.step(running, tokens)
+        step_s = decode.total_s + ratio * (mixed.total_s - decode.total_s)
+        prompt_s = steps * self.step(running, self.computed_tokens / steps).total_s
+        behind_s = max(0.0, admitted / self.groups - 1) / 2 * alone
+        busy = ratio * mixed.total_s / step_s
+        ahead_s = constants.prefill_queue_ratio * busy / (1 - CROWDED * busy) * min(alone, prompt_s) / 2
+        server_s = constants.request_s + constants.request_concurrency_s * concurrency + constants.input_token_s * self.input_tokens
+        square = (1 - ratio) * decode.total_s**2 + ratio * mixed.total_s**2
+        # More prompts than the budget takes: a request lasts as many steps as the prompts of all others need.
+        excess_steps = admitted / self.groups * self.computed_tokens / self.token_budget - self.decode_steps - steps
+        waiting = WaitingTimes(
+            server_s,
+            constants.residual_iterations * square / step_s,
+            prompt_s,
+            max(min(ahead_s, behind_s), excess_steps * step_s),
+            0.0 if self.num_requests is None else min(1.0, constants.start_ratio * concurrency / self.num_requests) * behind_s,
+            0.0,
+        )
+        decode_s = self.decode_steps * step_s
+        inside_s = waiting.ttft_s + decode_s
+        if concurrency > admitted:
+            waiting = waiting._replace(admission_s=(concurrency - admitted) / admitted * inside_s)
+        return LoadState(
+            concurrency,
+            admitted,
+            running * self.groups,
+            decode,
+            mixed,
+            tokens,
+            ratio,
+            step_s,
+            step_s / self.tokens_per_step,
+            waiting,
+            waiting.ttft_s + decode_s,
+            admitted / inside_s,
+        )
+
+    def _arriving_prompts(self, lam: float) -> tuple[float, float]:
+        """(share of steps with prompt tokens, prompt tokens of such a step) when `lam` prompts arrive per step."""
+        arriving = lam * self.computed_tokens
+        ratio = min(1.0, max(-math.expm1(-lam * self.prefill_steps), arriving / self.token_budget))
+        return ratio, min(arriving / ratio, self.token_budget)
+
+    def open(self, request_rps: float) -> LoadState | None:
+        """Steady state under Poisson arrivals; None where requests arrive faster than the replica ends them.
+
+        With r requests/s of a group, a step of x seconds meets lam = r x prompts and B = r x decode steps x x sequences: x = step(B, lam)
+        is solved by secants from below. Waiting for a place is that of A servers (Sakasegawa, https://doi.org/10.1007/BF02532776), behind
+        other prompts that of one server with constant service (Pollaczek-Khinchine).
+        """
+        rate = request_rps / self.groups
+        step_s = self.step(0, 0).total_s
+
+        def found(step_s: float) -> float:
+            ratio, tokens = self._arriving_prompts(rate * step_s)
+            running = rate * self.decode_steps * step_s
+            decode_s = self.step(running, 0).total_s
+            return decode_s + ratio * (self.step(running, tokens).total_s - decode_s)
+
+        before, value = step_s, found(step_s)
+        for _ in range(MOST_ROUNDS):
+            after = found(value)
+            slope = (after - value) / (value - before) if value > before else 0.0
+            if slope >= 1 or rate * self.decode_steps * value > self.most_admitted:
+                return None
+            if abs(after - value) <= TOLERANCE * value:
+                break
+            before, value = value, after + (after - value) * slope / (1 - slope)
+        step_s = after
+        if rate * step_s * self.computed_tokens > self.token_budget:
+            return None
+        return self._at_rate(request_rps, step_s)
+
+    def _at_rate(self, request_rps: float, step_s: float) -> LoadState | None:
+        rate = request_rps / self.groups
+        running, alone = rate * self.decode_steps * step_s, self.burst_s(1)
+        state = self._state(1, 1, running, self._arriving_prompts(rate * step_s), alone)
+        decode_s = self.decode_steps * state.step_s
+        busy = rate * self.burst_s(MOST_BATCHED)
+        if busy >= 1:
+            return None
+        waiting = state.waiting._replace(prompts_ahead_s=busy / (1 - busy) * alone / 2, start_s=0.0)
+        constants = self.timer.constants
+        inside = request_rps * (waiting.ttft_s + decode_s)
+        waiting = waiting._replace(server_s=waiting.server_s + constants.request_concurrency_s * (inside - 1))
+        inside_s = waiting.ttft_s + decode_s
+        places, load = self.most_admitted, request_rps * inside_s
+        if load >= places:
+            return None
+        if not math.isinf(places):
+            use = load / places
+            waiting = waiting._replace(admission_s=use ** (math.sqrt(2 * (places + 1)) - 1) / (places * (1 - use)) * inside_s)
+        e2e_s = waiting.ttft_s + decode_s
+        return state._replace(concurrency=request_rps * e2e_s, admitted=load, waiting=waiting, e2e_s=e2e_s, request_rps=request_rps)

@@ -1,0 +1,273 @@
+"""Constants of the step-time model as data: a base for all, factors for engine, accelerator and weights, each with its spread."""
+
+import math
+from datetime import date
+from functools import cached_property
+from typing import Annotated, Any, Literal, NamedTuple
+
+from pydantic import Field, PositiveInt
+
+from app.domain.deployment import EngineName
+from app.domain.engine import version_key
+from app.domain.hardware import Gpu
+from app.domain.llm import Slug
+from app.domain.step_work import WeightClass
+from app.domain.value import Given
+
+ConstantName = Literal[
+    "bandwidth_ratio",
+    "dense_peak_ratio",
+    "expert_peak_ratio",
+    "attention_peak_ratio",
+    "dense_half_tokens",
+    "expert_half_tokens",
+    "expert_half_width_size",
+    "layer_s",
+    "expert_layer_s",
+    "message_s",
+    "link_ratio",
+    "step_s",
+    "sequence_s",
+    "request_s",
+    "request_concurrency_s",
+    "input_token_s",
+    "residual_iterations",
+    "prefill_queue_ratio",
+    "start_ratio",
+    "held_output_ratio",
+]
+GpuClass = Literal["hopper", "blackwell", "a100", "amd", "pcie-card", "other"]
+Kind = Literal["dense", "moe"]
+Load = Literal["served", "offline", "burst", "static_batch"]
+Ln = Annotated[float, Field(ge=-50, le=50)]
+Factor = Annotated[float, Field(ge=0.01, le=100)]
+
+
+class StepClass(NamedTuple):
+    """What constants depend on."""
+
+    engine: EngineName
+    gpu_class: GpuClass
+    weights: WeightClass
+    kind: Kind
+    load: Load = "served"
+    era: str | None = None
+    """Range of versions whose constants differ, as the file calls it."""
+
+
+class Effect(Given):
+    """A factor on a constant where everything that it names holds."""
+
+    engine: EngineName | None = None
+    """Engine."""
+    gpu_class: GpuClass | None = None
+    """Class of accelerators."""
+    weights: WeightClass | None = None
+    """Class of weight formats."""
+    kind: Kind | None = None
+    """Dense, or mixture of experts."""
+    load: Load | None = None
+    """Load mode."""
+    era: str | None = None
+    """Range of engine versions."""
+    factor_ratio: Factor
+    """Multiplies the constant."""
+
+    def holds(self, found: StepClass) -> bool:
+        """Whether the class has everything that the effect names."""
+        return all(
+            wanted is None or wanted == actual
+            for wanted, actual in zip((self.engine, self.gpu_class, self.weights, self.kind, self.load, self.era), found, strict=True)
+        )
+
+
+class StepConstant(Given):
+    """One constant of the step-time model."""
+
+    name: ConstantName
+    """What it is, with its unit."""
+    base: Annotated[float, Field(gt=0, le=1e9)]
+    """Value without any effect: what an unknown engine or accelerator starts with."""
+    low: Annotated[float, Field(gt=0, le=1e9)]
+    """10th percentile of the base over bootstrap draws of the series it was fitted to."""
+    high: Annotated[float, Field(gt=0, le=1e9)]
+    """90th percentile."""
+    most: Annotated[float, Field(gt=0, le=1e9)] | None = None
+    """Physical limit that no product of effects may pass."""
+    effects: tuple[Effect, ...] = ()
+    """Factors; an effect that is not listed is 1."""
+
+
+class Band(Given):
+    """Measured over predicted, 10th to 90th percentile, of rows that the constants were not fitted to."""
+
+    engine: EngineName | None = None
+    """Engine; None is any."""
+    kind: Kind | None = None
+    """Dense, or mixture of experts; None is either."""
+    fitted: bool
+    """Whether the class of engine, accelerator and weights had rows in the fit."""
+    quantity: Literal["ttft", "tpot", "throughput"]
+    """What is measured."""
+    low_ratio: Factor
+    """10th percentile."""
+    high_ratio: Factor
+    """90th percentile."""
+    num_rows: Annotated[int, Field(ge=0)]
+    """Rows that it was read from."""
+
+
+class FittedClass(Given):
+    """A combination that the constants were fitted to."""
+
+    engine: EngineName
+    """Engine."""
+    gpu_class: GpuClass
+    """Class of accelerators."""
+    weights: WeightClass
+    """Class of weight formats."""
+    kind: Kind
+    """Dense, or mixture of experts."""
+    num_rows: PositiveInt
+    """Measured points."""
+
+
+class Era(Given):
+    """Versions of an engine that have effects of their own."""
+
+    era: str
+    """What effects call it."""
+    engine: EngineName
+    """Engine."""
+    below_version: str
+    """First version that is no longer meant."""
+
+
+class Constants(NamedTuple):
+    """Resolved for one class; times in seconds, ratios of data sheet figures."""
+
+    bandwidth_ratio: float
+    """Memory bandwidth that is reached / data sheet."""
+    dense_peak_ratio: float
+    """Dense peak that large products reach / data sheet."""
+    expert_peak_ratio: float
+    """The same for the grouped products of experts."""
+    attention_peak_ratio: float
+    """The same for attention."""
+    dense_half_tokens: float
+    """Tokens of a step at which dense products reach half of their best rate."""
+    expert_half_tokens: float
+    """Tokens per expert at which grouped products do."""
+    expert_half_width_size: float
+    """Inner width of an expert on one accelerator at which they do."""
+    layer_s: float
+    """Fixed time per layer."""
+    expert_layer_s: float
+    """Further fixed time per layer with experts."""
+    message_s: float
+    """Fixed time per collective between accelerators."""
+    link_ratio: float
+    """Link bandwidth that is reached / data sheet."""
+    step_s: float
+    """Fixed time per step: scheduler and sampler."""
+    sequence_s: float
+    """Time per decoding sequence of a rank and step."""
+    request_s: float
+    """Server time per request before its first token."""
+    request_concurrency_s: float
+    """The same per request in the system."""
+    input_token_s: float
+    """The same per prompt token: tokenisation."""
+    residual_iterations: float
+    """Steps in flight that a new request waits for."""
+    prefill_queue_ratio: float
+    """Waiting behind other prompts / that of a queue with one server."""
+    start_ratio: float
+    """Share of a burst of prompts, sent at the start, that the mean request of a run waits for x waves of the run."""
+    held_output_ratio: float
+    """Share of its output that a sequence counts with when the engine admits another: it grows while others end."""
+
+
+class StepModel(Given):
+    """All constants, what they were fitted to, and how far off left-out measurements were."""
+
+    slug: Slug
+    """Name of the file."""
+    constants: tuple[StepConstant, ...]
+    """One entry for each constant."""
+    eras: tuple[Era, ...] = ()
+    """Older versions with effects of their own; the first that holds counts."""
+    fitted: tuple[FittedClass, ...]
+    """Combinations that had rows; every other one is a product of effects known from others."""
+    bands: tuple[Band, ...]
+    """Errors on rows left out of the fit; the first that matches counts."""
+    notes: tuple[str, ...] = ()
+    """What to know about the constants."""
+    sources: tuple[str, ...]
+    """Measurements they were fitted to."""
+    checked_on: date
+    """Day of the fit."""
+
+    @cached_property
+    def _resolved(self) -> dict[StepClass, Constants]:
+        return {}
+
+    @cached_property
+    def kept_working(self) -> dict[StepClass, Any]:
+        """Lines of working that `step_working.constant_steps` has written: they are the same for every request of a class."""
+        return {}
+
+    def constants_of(self, found: StepClass) -> Constants:
+        """base x product of the effects that hold, at most the physical limit."""
+        kept = self._resolved.get(found)
+        if kept is None:
+            kept = self._resolved[found] = Constants(**{each.name: _resolve(each, found) for each in self.constants})
+        return kept
+
+    def rows_of(self, found: StepClass) -> int:
+        """Measured points of the same engine, accelerator class, weights and kind; 0 where the constants are carried over."""
+        key = found[:4]
+        return sum(each.num_rows for each in self.fitted if (each.engine, each.gpu_class, each.weights, each.kind) == key)
+
+    def band(self, found: StepClass, quantity: Literal["ttft", "tpot", "throughput"]) -> Band:
+        """How far measurements of a class lie from the prediction."""
+        fitted = self.rows_of(found) > 0
+        return next(
+            band
+            for band in self.bands
+            if (band.quantity, band.fitted) == (quantity, fitted)
+            and band.engine in (None, found.engine)
+            and band.kind in (None, found.kind)
+        )
+
+    def era_of(self, engine: EngineName, version: str | None) -> str | None:
+        """The range that a version of an engine falls into; None for current versions and where none is given."""
+        key = version_key(version)
+        if key is None:
+            return None
+        return next((each.era for each in self.eras if each.engine == engine and key < (version_key(each.below_version) or key)), None)
+
+
+def _resolve(constant: StepConstant, found: StepClass) -> float:
+    value = constant.base * math.prod(effect.factor_ratio for effect in constant.effects if effect.holds(found))
+    return value if constant.most is None else min(value, constant.most)
+
+
+def gpu_class(gpu: Gpu) -> GpuClass:
+    """The class of accelerators whose kernels behave alike."""
+    architecture = (gpu.architecture or "").casefold()
+    if (gpu.vendor or "").casefold() == "amd" or "cdna" in architecture:
+        return "amd"
+    if architecture.startswith("ampere") and gpu.compute_capability == "8.0" and gpu.slug.startswith(("a100", "a800")):
+        return "a100"
+    if "pcie" in (gpu.form_factor or "").casefold():
+        return "pcie-card"
+    if architecture.startswith("hopper"):
+        return "hopper"
+    if architecture.startswith("blackwell") and (gpu.compute_capability or "").startswith("10."):
+        return "blackwell"
+    return "other"
+
+
+ROOFLINE = Constants(**{name: 1.0 if name.endswith("_ratio") else 0.0 for name in Constants._fields})
+"""Full bandwidth and peaks, nothing fixed: what data sheets allow (https://doi.org/10.1145/1498765.1498785)."""
