@@ -2,7 +2,8 @@
 
 from typing import Literal
 
-from app.domain.serving import MOST_ROUNDS, TOLERANCE, LoadState, Serving, WaitingTimes
+from app.domain.load_state import LoadState, WaitingTimes
+from app.domain.serving import MOST_ROUNDS, TOLERANCE, Serving
 
 Batching = Literal["continuous", "dynamic", "static"]
 

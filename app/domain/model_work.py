@@ -3,6 +3,7 @@
 import math
 from typing import NamedTuple
 
+from app.domain.attention import Attention, CompressedAttention, LatentAttention
 from app.domain.attention_reach import AttentionReach, attention_reaches
 from app.domain.llm import Llm
 from app.domain.tensors import TensorClass
@@ -36,6 +37,29 @@ class ExpertWork(NamedTuple):
         return 1.0 - math.pow(1.0 - self.num_experts_per_token / self.num_experts, num_tokens)
 
 
+class LayerCounts(NamedTuple):
+    """Layers by what they launch."""
+
+    attention: float
+    """Layers with attention over keys and values."""
+    qk_norm: float = 0
+    """Those of them that normalise queries and keys."""
+    spanning_norm: float = 0
+    """Those whose norm spans all heads, so that ranks exchange its sum."""
+    latent: float = 0
+    """Layers with latent or compressed attention."""
+    indexer: float = 0
+    """Layers with an indexer."""
+    recurrent: float = 0
+    """Layers with a recurrent state."""
+    dense: float = 0
+    """Layers with a dense feed-forward part."""
+    expert: float = 0
+    """Layers with routed experts."""
+    shared: float = 0
+    """Layers with shared experts."""
+
+
 class ModelWork(NamedTuple):
     """Sums over the layers of a model that every step is computed from."""
 
@@ -43,6 +67,7 @@ class ModelWork(NamedTuple):
     """False where only the parameter count is known: all active parameters then count as dense."""
     num_layers: float
     """Layers, from the usual shape where they are not known."""
+    layers: LayerCounts
     hidden_size: int
     mixer_params: int
     """Linear layers of attention and recurrence."""
@@ -52,11 +77,6 @@ class ModelWork(NamedTuple):
     """The output head, which works on sampled positions only."""
     experts: tuple[ExpertWork, ...]
     reaches: tuple[AttentionReach, ...]
-
-    @property
-    def num_expert_layers(self) -> int:
-        """Layers with experts."""
-        return sum(each.num_layers for each in self.experts)
 
     @property
     def linear_params(self) -> float:
@@ -98,6 +118,7 @@ def _summed(llm: Llm) -> ModelWork:
     return ModelWork(
         is_known=True,
         num_layers=llm.num_layers,
+        layers=_counts(llm),
         hidden_size=llm.hidden_size or 0,
         mixer_params=sum(by_class.get(kind, 0) for kind in MIXERS),
         dense_params=sum(by_class.get(kind, 0) for kind in DENSE),
@@ -107,10 +128,31 @@ def _summed(llm: Llm) -> ModelWork:
     )
 
 
+def _counts(llm: Llm) -> LayerCounts:
+    found = dict.fromkeys(LayerCounts._fields, 0)
+    for group in llm.layer_groups or ():
+        mixer, layers = group.mixer, group.num_layers
+        if isinstance(mixer, Attention):
+            found["attention"] += layers
+            found["qk_norm"] += layers * (mixer.num_qk_norm_params > 0)
+            found["spanning_norm"] += layers * (mixer.num_qk_norm_params > 2 * mixer.key_head_dim)
+        elif isinstance(mixer, LatentAttention | CompressedAttention):
+            found["latent"] += layers
+        elif mixer is not None:
+            found["recurrent"] += layers
+        if isinstance(mixer, Attention | LatentAttention | CompressedAttention):
+            found["indexer"] += layers * (mixer.indexer is not None)
+        for part in group.feed_forward:
+            found["expert" if part.kind == "moe" else "dense"] += layers
+            found["shared"] += layers * (part.kind == "moe" and part.shared_intermediate_size > 0)
+    return LayerCounts(**found)
+
+
 def _by_count(llm: Llm, reaches: tuple[AttentionReach, ...]) -> ModelWork:
     """A model by its parameter count: what is not active on every token is taken to be experts chosen in the same proportion."""
     layers = llm.num_layers or usual_num_layers(llm.num_params)
     hidden = llm.hidden_size or int(USUAL_ASPECT * layers)
     share = llm.num_active_params / llm.num_params
     experts = () if share == 1 else (ExpertWork(int(layers), 1.0, share, llm.num_params, 0),)
-    return ModelWork(False, layers, hidden, 0, 0 if experts else llm.num_active_params, 0, experts, reaches)
+    usual = LayerCounts(attention=layers, dense=0 if experts else layers, expert=layers if experts else 0)
+    return ModelWork(False, layers, usual, hidden, 0, 0 if experts else llm.num_active_params, 0, experts, reaches)

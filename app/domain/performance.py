@@ -11,11 +11,13 @@ from app.domain.deployment import Deployment
 from app.domain.engine import EngineMemory
 from app.domain.hardware import Gpu
 from app.domain.llm import Llm
+from app.domain.load_state import LoadState
 from app.domain.memory import fit
 from app.domain.memory_fit import Fit
-from app.domain.serving import LoadState, Serving
+from app.domain.serving import Serving
 from app.domain.step import StepTimer, step_timer
-from app.domain.step_constants import ROOFLINE, Constants, StepClass, StepModel, gpu_class
+from app.domain.step_class import StepClass, gpu_class
+from app.domain.step_constants import ROOFLINE, Constants, StepModel
 from app.domain.step_work import Contexts, StepWork, step_work
 
 USUAL_TOKEN_BUDGET = 8192
@@ -73,11 +75,12 @@ class Performance:
     draft: StepTimer | None
     """Steps of the draft model."""
     num_requests: float | None = None
+    length_width_ratio: float = 0.0
 
     @cached_property
     def timer(self) -> StepTimer:
         """Times of a step at these lengths."""
-        return step_timer(self.work, self.constants, self._contexts)
+        return step_timer(self.work, self.constants, self._contexts, self.model.kernels)
 
     @cached_property
     def roofline(self) -> StepTimer:
@@ -107,6 +110,8 @@ class Performance:
             token_budget=self.token_budget,
             most_admitted=self.places,
             num_requests=self.num_requests,
+            prefill_first=self.deployment.engine in self.model.prefill_first,
+            length_width_ratio=self.length_width_ratio,
         )
 
     def draft_s(self, num_sequences: float) -> float:
@@ -185,6 +190,7 @@ def performance_of(
     *,
     draft: Llm | None = None,
     num_requests: float | None = None,
+    length_width_ratio: float = 0.0,
 ) -> Performance:
     """A deployment and its lengths, ready to be asked; `model` holds the constants, `draft` is the draft model of speculation.
 
@@ -198,6 +204,7 @@ def performance_of(
         work.products.weight_class,
         "moe" if work.model.experts else "dense",
         era=model.era_of(deployment.engine, deployment.engine_version),
+        dense_weights=work.products.dense_class,
     )
     constants = model.constants_of(step_class)
     places, limit = _places(found, deployment, lengths.input_tokens + constants.held_output_ratio * lengths.output_tokens)
@@ -206,7 +213,7 @@ def performance_of(
         alone = Deployment(tp=deployment.tp, engine=deployment.engine, kv_cache=deployment.kv_cache)
         draft_work = step_work(draft, gpu, alone)
         contexts = draft_work.contexts(lengths.decode_context_tokens, lengths.prompt_context_tokens)
-        timer = step_timer(draft_work, constants, contexts)
+        timer = step_timer(draft_work, constants, contexts, model.kernels)
     return Performance(
         llm,
         gpu,
@@ -222,6 +229,7 @@ def performance_of(
         _token_budget(found, deployment),
         timer,
         num_requests,
+        length_width_ratio,
     )
 
 

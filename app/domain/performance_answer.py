@@ -3,6 +3,7 @@
 from typing import Any, get_args
 
 from app.domain.batching import Batching, state_of
+from app.domain.load_state import LoadState
 from app.domain.memory_fit import Limiting, Verdict
 from app.domain.memory_working import memory_steps
 from app.domain.performance import Performance
@@ -23,7 +24,7 @@ from app.domain.performance_variants import (
 )
 from app.domain.performance_working import performance_steps
 from app.domain.provenance import Answer, Basis, Note, Versions
-from app.domain.serving import LoadState, Serving
+from app.domain.serving import Serving
 from app.domain.step import Part
 from app.domain.units import plain, seconds
 
@@ -145,7 +146,7 @@ def answer_performance(
     saturated, state = served is None, served or performance.saturated
     figures = service_figures(performance, state, arriving=request_rps is not None, saturated=saturated)
     decode, mixed = decode_parts(performance, state), mixed_parts(performance, state) if state.prompt_step_ratio else None
-    mean = mean_parts(state, decode, mixed)
+    mean = mean_parts(performance, state)
     curve = curve_of(performance)
     return PerformanceAnswer(
         summary=_summary(performance, state, figures, request_rps),

@@ -2,8 +2,8 @@
 
 from typing import Literal
 
+from app.domain.load_state import LoadState
 from app.domain.performance import Performance
-from app.domain.serving import LoadState
 from app.domain.value import Value
 
 Quantity = Literal["ttft", "tpot", "throughput"]

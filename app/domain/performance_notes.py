@@ -1,9 +1,9 @@
 """What the reader of a modelled speed should know: where constants are carried over, what is assumed, what is not counted."""
 
+from app.domain.load_state import LoadState
 from app.domain.memory_notes import memory_warnings
 from app.domain.performance import USUAL_PLACES, Performance
 from app.domain.provenance import Note
-from app.domain.serving import LoadState
 from app.domain.units import plain
 
 CROWDED_RATIO = 0.8

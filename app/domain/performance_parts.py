@@ -1,13 +1,14 @@
 """Steps and waiting taken apart: what each consists of and what binds."""
 
+from app.domain.load_state import LoadState
 from app.domain.performance import Performance
-from app.domain.serving import LoadState
+from app.domain.serving import LEAST_RUNNING
 from app.domain.step import IterationTime, Part
 from app.domain.value import Value
 
 
 class StepParts(Value):
-    """One step and what it consists of. Reading and computing overlap: total = (memory^3 + compute^3)^(1/3) + communication + overhead."""
+    """One step and what it consists of. Reading and computing overlap, so the total is less than the sum of the parts."""
 
     compute_s: float
     """Arithmetic [s]."""
@@ -49,32 +50,44 @@ def prefill_parts(performance: Performance) -> StepParts:
     serving = performance.serving
     steps = serving.prefill_steps
     tokens = serving.computed_tokens / steps
-    return _parts(performance, serving.step(0, tokens), 0, tokens, steps)
+    return _parts(serving.step(0, tokens), _ideal(performance, 0, tokens), steps)
 
 
 def decode_parts(performance: Performance, state: LoadState) -> StepParts:
     """A step without prompt tokens."""
-    return _parts(performance, state.decode, state.running, 0)
+    return _parts(state.decode, _ideal(performance, state.running, 0))
 
 
 def mixed_parts(performance: Performance, state: LoadState) -> StepParts:
-    """A step with prompt tokens."""
-    return _parts(performance, state.mixed, state.running, state.prompt_tokens_per_step)
+    """A step with prompt tokens; a decode step and one of prompts together where the engine runs prompts first."""
+    tokens = state.prompt_tokens_per_step
+    if not performance.serving.prefill_first:
+        return _parts(state.mixed, _ideal(performance, state.running, tokens))
+    both = zip(_ideal(performance, state.running, 0), _ideal(performance, 0, tokens), strict=True)
+    return _parts(state.mixed, IterationTime(*(one + other for one, other in both)))
 
 
-def mean_parts(state: LoadState, decode: StepParts, mixed: StepParts | None) -> StepParts:
-    """The mean step, and its utilisation weighted by time."""
-    step, often = state.mean_step, state.prompt_step_ratio
+def mean_parts(performance: Performance, state: LoadState) -> StepParts:
+    """The mean step between two tokens, and its utilisation over time."""
+    decode, often = _ideal(performance, state.running, 0), state.prompt_step_ratio
+    if not often:
+        return _parts(state.decode, decode)
+    if performance.serving.prefill_first:
+        more = _ideal(performance, 0, state.prompt_tokens_per_step)
+        mean = (one + often * other for one, other in zip(decode, more, strict=True))
+    else:
+        mixed = _ideal(performance, state.running, state.prompt_tokens_per_step)
+        mean = (one + often * (other - one) for one, other in zip(decode, mixed, strict=True))
+    return _parts(state.mean_step, IterationTime(*mean))
 
-    def used(name: str) -> float:
-        other = 0.0 if mixed is None else often * getattr(mixed, name) * mixed.total_s
-        return float((1 - often) * getattr(decode, name) * decode.total_s + other) / step.total_s
 
-    return StepParts(**step._asdict(), binds=step.binds, mfu_ratio=used("mfu_ratio"), mbu_ratio=used("mbu_ratio"))
+def _ideal(performance: Performance, running: float, tokens: float) -> IterationTime:
+    """The step at the figures of the data sheet."""
+    share = running / performance.work.pp
+    return performance.roofline.iteration(share if tokens else max(LEAST_RUNNING, share), tokens)
 
 
-def _parts(performance: Performance, step: IterationTime, running: float, tokens: float, steps: int = 1) -> StepParts:
-    ideal = performance.roofline.iteration(running / performance.work.pp if tokens else max(1.0, running / performance.work.pp), tokens)
+def _parts(step: IterationTime, ideal: IterationTime, steps: int = 1) -> StepParts:
     return StepParts(
         compute_s=steps * step.compute_s,
         memory_s=steps * step.memory_s,

@@ -5,8 +5,9 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from app.domain.batching import Batching
+from app.domain.load_state import LoadState
 from app.domain.performance import Performance, PlacesLimit
-from app.domain.serving import LoadState, Serving
+from app.domain.serving import Serving
 from app.domain.step import Part
 from app.domain.units import plain
 from app.domain.value import Value

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 
 from app.domain.batching import Batching
 from app.domain.demand import LITTLE_SOURCE
+from app.domain.load_state import LoadState
 from app.domain.memory_working import memory_steps
 from app.domain.performance import Performance
 from app.domain.provenance import Step, step
-from app.domain.serving import LoadState
 from app.domain.step_working import constant_steps, iteration_steps, term_steps
 from app.domain.units import exact, plain
 
@@ -27,13 +27,30 @@ def performance_steps(performance: Performance, state: LoadState, request_rps: f
     steps = [
         *memory_steps(performance.llm, performance.gpu, performance.deployment, performance.found),
         *constant_steps(performance.model, performance.step_class),
-        *term_steps(performance.timer),
+        *term_steps(performance.timer, performance.model.kernels),
         *iteration_steps(performance.timer, state.decode, "decode", decoding, 0, performance.draft_s(share)),
     ]
     if state.prompt_step_ratio:
-        tokens = state.prompt_tokens_per_step
-        steps += iteration_steps(performance.timer, state.mixed, "mixed", share, tokens, performance.draft_s(share))
+        steps += _mixed(performance, state, share)
     return [*steps, *_times(performance, state), *_rates(performance, state, request_rps, batching)]
+
+
+def _mixed(performance: Performance, state: LoadState, share: float) -> Iterator[Step]:
+    tokens, draft_s = state.prompt_tokens_per_step, performance.draft_s(share)
+    if not performance.serving.prefill_first:
+        yield from iteration_steps(performance.timer, state.mixed, "mixed", share, tokens, draft_s)
+        return
+    chunk = performance.serving.step(0, tokens)
+    yield from iteration_steps(performance.timer, chunk, "prompt", 0, tokens, performance.draft_s(0))
+    yield step(
+        "mixed_step_s",
+        "decode_step_s + prompt_step_s: prompts run in steps of their own",
+        f"{plain(state.decode.total_s)} + {plain(chunk.total_s)}",
+        state.mixed.total_s,
+        "s",
+        STEP_SOURCE,
+        basis="calibrated",
+    )
 
 
 def _times(performance: Performance, state: LoadState) -> Iterator[Step]:
@@ -41,7 +58,7 @@ def _times(performance: Performance, state: LoadState) -> Iterator[Step]:
     decode, mixed, often = plain(state.decode.total_s), plain(state.mixed.total_s), plain(state.prompt_step_ratio)
     yield step(
         "mean_step_s",
-        "decode_step_s + share of steps with prompt tokens x (mixed_step_s - decode_step_s)",
+        "decode_step_s + prompt steps per step x (mixed_step_s - decode_step_s)",
         f"{decode} + {often} x ({mixed} - {decode})" if state.prompt_step_ratio else decode,
         state.step_s,
         "s",

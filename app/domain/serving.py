@@ -2,10 +2,11 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
+from app.domain.load_state import LoadState, WaitingTimes
 from app.domain.step import IterationTime, StepTimer
 
 TOLERANCE = 1e-4
@@ -19,60 +20,18 @@ CROWDED = 0.9
 """Share of the waiting behind other prompts that a full pipeline of prompts keeps finite: prompts leave as others enter."""
 
 
-class WaitingTimes(NamedTuple):
-    """The time to the first token and what it consists of [s]."""
+class _Interference(NamedTuple):
+    """Steps without and with prompts."""
 
-    server_s: float
-    """Outside the engine's steps: HTTP, tokenisation, scheduling."""
-    residual_s: float
-    """The steps in flight when the request arrives."""
-    prefill_s: float
-    """The steps that compute the prompt."""
-    prompts_ahead_s: float
-    """Behind prompts that arrived before."""
-    start_s: float
-    """Behind the burst with which a run starts."""
-    admission_s: float
-    """Until a running request ends and leaves its place."""
-
-    @property
-    def ttft_s(self) -> float:
-        """Sum of the parts."""
-        return sum(self)
-
-
-class LoadState(NamedTuple):
-    """A replica in its steady state."""
-
-    concurrency: float
-    """Requests in the system, waiting ones too."""
-    admitted: float
-    """Requests that have a place in the cache."""
-    running: float
-    """Sequences that decode."""
     decode: IterationTime
-    """A step without prompt tokens."""
     mixed: IterationTime
-    """A step with them."""
-    prompt_tokens_per_step: float
-    """Prompt tokens of a step that has any, of one rank group [tokens]."""
-    prompt_step_ratio: float
-    """Share of the steps with prompt tokens."""
-    step_s: float
-    """Mean step [s]."""
-    tpot_s: float
-    """Mean time per output token after the first [s]."""
-    waiting: WaitingTimes
-    e2e_s: float
-    """TTFT + (output tokens - 1) x TPOT [s]."""
-    request_rps: float
-    """Requests that the replica finishes [requests/s]."""
-
-    @property
-    def mean_step(self) -> IterationTime:
-        """The mean step, part by part."""
-        often = self.prompt_step_ratio
-        return IterationTime(*(plain + often * (other - plain) for plain, other in zip(self.decode, self.mixed, strict=True)))
+    """With prompts; a decode step and one of prompts together where engines run prompts first."""
+    prompt_tokens: float
+    often: float
+    busy_s: float
+    """Time with prompts per step [s]."""
+    mean_square: float
+    """Of the steps [s^2]."""
 
 
 @dataclass(frozen=True)
@@ -96,6 +55,10 @@ class Serving:
     """Requests that the cache and max_num_seqs of the replica hold."""
     num_requests: float | None = None
     """Length of a closed-loop run that starts with all its requests at once; None is the steady state."""
+    length_width_ratio: float = 0.0
+    """Width of the range of output lengths / mean; requests that start together stay together when it is 0."""
+    prefill_first: bool = False
+    """Prompts run in steps of their own while decoding waits; else both share steps."""
 
     @cached_property
     def groups(self) -> int:
@@ -135,17 +98,16 @@ class Serving:
     def closed(self, concurrency: float) -> LoadState:
         """Steady state with `concurrency` requests in the system, each followed by the next as it ends.
 
-        A = min(C, places); lam = A / (decode steps + prefill steps) prompts arrive per step; a share f = min(1, max(1 - exp(-lam m),
-        lam I / budget)) of the steps carries min(lam I / f, budget) prompt tokens; step = t(B, 0) + f (t(B, p) - t(B, 0));
-        B = A x decode time / (TTFT + decode time), found by iteration.
+        A = min(C, places); lam = A / (decode steps + prefill steps) prompts arrive per step; B = A x decode time / (TTFT + decode time),
+        found by iteration over `_state`.
         """
         admitted = min(concurrency, self.most_admitted)
         share = admitted / self.groups
-        arriving = self._arriving_prompts(share / (self.decode_steps + self.prefill_steps))
+        lam = share / (self.decode_steps + self.prefill_steps)
         alone, running = self.burst_s(share), share
         before, change_before = 0.0, 0.0
         for _ in range(MOST_ROUNDS):
-            state = self._state(concurrency, admitted, running, arriving, alone)
+            state = self._state(concurrency, admitted, running, lam, alone)
             inside_s = state.e2e_s - state.waiting.admission_s
             change = share * self.decode_steps * state.step_s / inside_s - running
             if abs(change) <= TOLERANCE * share:
@@ -155,27 +117,65 @@ class Serving:
             running = min(max(running - change / min(slope, -0.5), 0.0), share)
         return state
 
-    def _state(self, concurrency: float, admitted: float, running: float, arriving: tuple[float, float], alone: float) -> LoadState:
-        """Times at a number of running sequences of one group, with steps that carry prompt tokens as `_arriving_prompts` says."""
-        constants = self.timer.constants
-        steps = self.prefill_steps
-        ratio, tokens = arriving
-        decode, mixed = self.step(running, 0), self.step(running, tokens)
-        step_s = decode.total_s + ratio * (mixed.total_s - decode.total_s)
-        prompt_s = steps * self.step(running, self.computed_tokens / steps).total_s
+    def _interference(self, running: float, lam: float) -> "_Interference":
+        """Steps without and with prompts at `lam` prompts per step, and how often prompts interfere.
+
+        Mixed steps: a share f = min(1, max(1 - exp(-lam m), lam I / budget)) of the steps carries min(lam I / f, budget) tokens.
+        Prefill first: lam x m steps of I / m tokens come between two decode steps.
+        """
+        steps, tokens = self.prefill_steps, self.computed_tokens
+        arriving = lam * tokens
+        often = min(1.0, max(-math.expm1(-lam * steps), arriving / self.token_budget))
+        carried = min(arriving / often, self.token_budget)
+        decode, mixed = self.step(running, 0), self.step(running, carried)
+        square = (1 - often) * decode.total_s**2 + often * mixed.total_s**2
+        if not self.prefill_first:
+            return _Interference(decode, mixed, carried, often, often * mixed.total_s, square)
+        chunk = self.step(0, tokens / steps)
+        both = IterationTime(*(one + other for one, other in zip(decode, chunk, strict=True)))
+        return _Interference(decode, both, tokens / steps, lam * steps, lam * steps * chunk.total_s, square)
+
+    def _start_share(self, concurrency: float, admitted: float, alone: float, decode_s: float) -> float:
+        """Share of a burst of prompts that the mean request of a run waits for; 0 in the steady state.
+
+        (1/n) (1 + sum over waves w < n of max(0, 1 - W / S)): S = A x alone, the burst; in wave w requests have spread over
+        W = [mixed: S] + width x output x step x sqrt(w). sum of sqrt(w) = 2/3 n^1.5 + n^0.5 / 2 - 0.2079 (Euler-Maclaurin).
+        """
+        if self.num_requests is None:
+            return 0.0
+        waves = max(1.0, self.num_requests / concurrency)
+        burst_s = admitted / self.groups * alone
+        spread = self.length_width_ratio * self.output_tokens / self.tokens_per_step * decode_s / burst_s
+        together = 0.0
+        if self.prefill_first:
+            together = waves - 1 if not spread else min(waves - 1, math.floor(spread**-2))
+            if together >= 1:
+                together -= spread * (2 / 3 * together**1.5 + together**0.5 / 2 - 0.2079)
+        return min(1.0, (1 + max(0.0, together)) / waves)
+
+    def _state(self, concurrency: float, admitted: float, running: float, lam: float, alone: float) -> LoadState:
+        """Times at a number of running sequences of one group when `lam` prompts arrive per step.
+
+        step = t(B, 0) + (1 - start share / 2) x interference: the prompts of a burst are waited for, they do not interfere as well.
+        """
+        constants, steps = self.timer.constants, self.prefill_steps
+        found = self._interference(running, lam)
+        decode, mixed = found.decode, found.mixed
+        share = self._start_share(concurrency, admitted, alone, decode.total_s)
+        often = (1 - share / 2) * found.often
+        step_s = decode.total_s + often * (mixed.total_s - decode.total_s)
+        prompt_s = steps * self.step(0 if self.prefill_first else running, self.computed_tokens / steps).total_s
         behind_s = max(0.0, admitted / self.groups - 1) / 2 * alone
-        busy = ratio * mixed.total_s / step_s
+        busy = min(1.0, found.busy_s / step_s)
         ahead_s = constants.prefill_queue_ratio * busy / (1 - CROWDED * busy) * min(alone, prompt_s) / 2
-        server_s = constants.request_s + constants.request_concurrency_s * concurrency + constants.input_token_s * self.input_tokens
-        square = (1 - ratio) * decode.total_s**2 + ratio * mixed.total_s**2
-        # More prompts than the budget takes: a request lasts as many steps as the prompts of all others need.
+        # More prompts than mixed steps take: a request lasts as many steps as the prompts of all others need.
         excess_steps = admitted / self.groups * self.computed_tokens / self.token_budget - self.decode_steps - steps
         waiting = WaitingTimes(
-            server_s,
-            constants.residual_iterations * square / step_s,
+            constants.request_s + constants.request_concurrency_s * concurrency + constants.input_token_s * self.input_tokens,
+            constants.residual_iterations * found.mean_square / step_s,
             prompt_s,
-            max(min(ahead_s, behind_s), excess_steps * step_s),
-            0.0 if self.num_requests is None else min(1.0, constants.start_ratio * concurrency / self.num_requests) * behind_s,
+            max(min(ahead_s, behind_s), 0.0 if self.prefill_first else excess_steps * step_s),
+            constants.start_ratio * share * behind_s,
             0.0,
         )
         decode_s = self.decode_steps * step_s
@@ -188,20 +188,14 @@ class Serving:
             running * self.groups,
             decode,
             mixed,
-            tokens,
-            ratio,
+            found.prompt_tokens,
+            often,
             step_s,
             step_s / self.tokens_per_step,
             waiting,
             waiting.ttft_s + decode_s,
             admitted / inside_s,
         )
-
-    def _arriving_prompts(self, lam: float) -> tuple[float, float]:
-        """(share of steps with prompt tokens, prompt tokens of such a step) when `lam` prompts arrive per step."""
-        arriving = lam * self.computed_tokens
-        ratio = min(1.0, max(-math.expm1(-lam * self.prefill_steps), arriving / self.token_budget))
-        return ratio, min(arriving / ratio, self.token_budget)
 
     def open(self, request_rps: float) -> LoadState | None:
         """Steady state under Poisson arrivals; None where requests arrive faster than the replica ends them.
@@ -214,10 +208,8 @@ class Serving:
         step_s = self.step(0, 0).total_s
 
         def found(step_s: float) -> float:
-            ratio, tokens = self._arriving_prompts(rate * step_s)
-            running = rate * self.decode_steps * step_s
-            decode_s = self.step(running, 0).total_s
-            return decode_s + ratio * (self.step(running, tokens).total_s - decode_s)
+            between = self._interference(rate * self.decode_steps * step_s, rate * step_s)
+            return between.decode.total_s + between.often * (between.mixed.total_s - between.decode.total_s)
 
         before, value = step_s, found(step_s)
         for _ in range(MOST_ROUNDS):
@@ -229,14 +221,14 @@ class Serving:
                 break
             before, value = value, after + (after - value) * slope / (1 - slope)
         step_s = after
-        if rate * step_s * self.computed_tokens > self.token_budget:
+        if not self.prefill_first and rate * step_s * self.computed_tokens > self.token_budget:
             return None
         return self._at_rate(request_rps, step_s)
 
     def _at_rate(self, request_rps: float, step_s: float) -> LoadState | None:
         rate = request_rps / self.groups
         running, alone = rate * self.decode_steps * step_s, self.burst_s(1)
-        state = self._state(1, 1, running, self._arriving_prompts(rate * step_s), alone)
+        state = replace(self, num_requests=None)._state(1, 1, running, rate * step_s, alone)
         decode_s = self.decode_steps * state.step_s
         busy = rate * self.burst_s(MOST_BATCHED)
         if busy >= 1:

@@ -3,12 +3,13 @@
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from app.domain.step_constants import Constants
+from app.domain.model_work import LayerCounts
+from app.domain.step_constants import Constants, KernelsPerLayer
 from app.domain.step_work import ACTIVATION_BYTES, Contexts, StepWork
 
 Part = Literal["memory", "compute", "communication", "overhead"]
 OVERLAP = 3.0
-"""Reading and computing overlap: their joint time is the 3-norm of both, between the larger (full overlap) and the sum (none)."""
+"""Reading and computing overlap: their joint time is this norm of both, between the larger (full overlap) and the sum (none)."""
 ALL_REDUCES_PER_LAYER = 2
 """One after the mixer and one after the feed-forward part: https://arxiv.org/abs/1909.08053 section 3."""
 ALL_TO_ALLS_PER_LAYER = 2
@@ -16,12 +17,25 @@ ALL_TO_ALLS_PER_LAYER = 2
 
 
 class IterationTime(NamedTuple):
-    """One step of one rank group, and what it is made of [s]."""
+    """One step of one rank group, and what it is made of [s].
+
+    Reading and computing overlap within each kind of kernel, so that the kernels take between the larger of both and their sum.
+    """
 
     total_s: float
-    """joint of memory and compute + communication + overhead."""
+    """Kernels + communication + overhead."""
+    dense_s: float
+    """Dense products and head, weights read beside them."""
+    experts_s: float
+    """Products of experts, weights read beside them."""
+    attention_s: float
+    """Attention of decoding sequences, caches read beside it."""
+    prompt_attention_s: float
+    """Attention of prompts."""
     memory_s: float
+    """All reading, within the kernels."""
     compute_s: float
+    """All arithmetic, within the kernels."""
     communication_s: float
     overhead_s: float
 
@@ -77,47 +91,67 @@ class StepTimer:
     sent_s_per_token: float
     """Their transfer per token of the whole group [s]."""
     fixed_s: float
-    """Layers, experts and scheduler [s]."""
+    """Kernels and scheduler [s]."""
     fixed_s_per_sequence: float
     """Per decoding sequence of the whole group [s]."""
 
     def iteration(self, num_sequences: float, num_prompt_tokens: float) -> IterationTime:
         """Time of one step with so many decoding sequences and prompt tokens over all dp ranks [s].
 
-        N = sequences x positions + prompt tokens; memory = weights + experts x (1 - missed^N) + sequences x cache + cache of a prompt;
-        compute = dense x (N + half) + head x (positions + 1) (N + half)/N + experts x (N + half) + attention;
-        total = (memory^3 + compute^3)^(1/3) + messages + N x sent + fixed + sequences x fixed. Needs N > 0. Form: roofline
-        (https://doi.org/10.1145/1498765.1498785) with efficiencies and fixed times fitted to measurements.
+        With N = sequences x positions + prompt tokens, joint(a, b) = (a^q + b^q)^(1/q), q = OVERLAP:
+        dense = joint(weights, (N + half) x dense + (positions + [prompt] + half) x head);
+        experts = joint(read x (1 - missed^N), (N + half) x experts); attention = max(sequences x cache, positions x attention);
+        prompt attention = max(cache of a prompt, prompt tokens x attention);
+        total = dense + experts + attention + prompt attention + messages + N x sent + fixed + sequences x fixed. Needs N > 0.
+        Form: roofline (https://doi.org/10.1145/1498765.1498785) of each kind of kernel, efficiencies and fixed times fitted.
         """
         positions = num_sequences * self.work.positions_per_sequence
         tokens = positions + num_prompt_tokens
-        memory = self.weights_s + num_sequences * self.kv_s_per_sequence + (self.prompt_kv_s if num_prompt_tokens else 0.0)
-        half = tokens + self.constants.dense_half_tokens
-        compute = half * (self.dense_s_per_token + self.head_s_per_position * (positions + 1) / tokens)
-        compute += positions * self.attention_s_per_position + num_prompt_tokens * self.attention_s_per_prompt_token
-        for read_s, missed, compute_s, half_tokens in self.experts:
-            memory += read_s * (1.0 - missed**tokens)
-            compute += compute_s * (tokens + half_tokens)
+        half = self.constants.dense_half_tokens
+        sampled = positions + 1 if num_prompt_tokens else positions
+        memory = self.weights_s
+        compute = (tokens + half) * self.dense_s_per_token + (sampled + half) * self.head_s_per_position
+        dense = (memory**OVERLAP + compute**OVERLAP) ** (1 / OVERLAP)
+        experts = 0.0
+        for all_s, missed, compute_s, half_tokens in self.experts:
+            read_s = all_s * (1.0 - missed**tokens)
+            products_s = compute_s * (tokens + half_tokens)
+            experts += (read_s**OVERLAP + products_s**OVERLAP) ** (1 / OVERLAP)
+            memory += read_s
+            compute += products_s
+        kv_s, scores_s = num_sequences * self.kv_s_per_sequence, positions * self.attention_s_per_position
+        prompt_kv_s = self.prompt_kv_s if num_prompt_tokens else 0.0
+        prompt_scores_s = num_prompt_tokens * self.attention_s_per_prompt_token
+        attention, prompts = max(kv_s, scores_s), max(prompt_kv_s, prompt_scores_s)
         sent = self.messages_s + tokens * self.sent_s_per_token
         overhead = self.fixed_s + num_sequences * self.fixed_s_per_sequence
-        joint = (memory**OVERLAP + compute**OVERLAP) ** (1 / OVERLAP)
-        return IterationTime(joint + sent + overhead, memory, compute, sent, overhead)
+        return IterationTime(
+            dense + experts + attention + prompts + sent + overhead,
+            dense,
+            experts,
+            attention,
+            prompts,
+            memory + kv_s + prompt_kv_s,
+            compute + scores_s + prompt_scores_s,
+            sent,
+            overhead,
+        )
 
 
-def step_timer(work: StepWork, constants: Constants, at: Contexts) -> StepTimer:
-    """The terms of a step: bytes / (bandwidth_ratio x bandwidth), FLOPs / (ratio x peak), messages, fixed times."""
-    model, products, gpus = work.model, work.products, work.num_gpus
-    bandwidth = constants.bandwidth_ratio * work.bandwidth_bytes_per_s
+def step_timer(work: StepWork, constants: Constants, at: Contexts, kernels: KernelsPerLayer | None = None) -> StepTimer:
+    """The terms of a step: bytes / (ratio x bandwidth), FLOPs / (ratio x peak), messages, fixed times of `kernels`."""
+    model, products, gpus, bandwidth = work.model, work.products, work.num_gpus, work.bandwidth_bytes_per_s
     dense_s = 2 * (model.mixer_params / products.mixer_flops_per_s + model.dense_params / products.dense_flops_per_s)
     attention = constants.attention_peak_ratio * products.sixteen_flops_per_s * work.dp
     messages_s, sent_s = _communication(work, constants)
+    launched = 0.0 if kernels is None else num_kernels(model.layers, kernels, constants)
     return StepTimer(
         work=work,
         constants=constants,
         at=at,
-        weights_s=work.dense_bytes / bandwidth,
-        kv_s_per_sequence=at.kv_bytes / work.dp / bandwidth,
-        prompt_kv_s=at.prompt_kv_bytes / bandwidth,
+        weights_s=work.dense_bytes / (constants.bandwidth_ratio * bandwidth),
+        kv_s_per_sequence=at.kv_bytes / work.dp / (constants.cache_bandwidth_ratio * bandwidth),
+        prompt_kv_s=at.prompt_kv_bytes / (constants.cache_bandwidth_ratio * bandwidth),
         experts=tuple(_experts(work, constants)),
         dense_s_per_token=dense_s / gpus / constants.dense_peak_ratio,
         head_s_per_position=2 * model.head_params / products.sixteen_flops_per_s / gpus / constants.dense_peak_ratio,
@@ -125,8 +159,21 @@ def step_timer(work: StepWork, constants: Constants, at: Contexts) -> StepTimer:
         attention_s_per_prompt_token=at.prompt_attention_flops / attention,
         messages_s=messages_s,
         sent_s_per_token=sent_s,
-        fixed_s=model.num_layers * constants.layer_s + model.num_expert_layers * constants.expert_layer_s + constants.step_s,
+        fixed_s=launched * constants.kernel_s + constants.step_s,
         fixed_s_per_sequence=constants.sequence_s / work.dp,
+    )
+
+
+def num_kernels(layers: LayerCounts, kernels: KernelsPerLayer, constants: Constants) -> float:
+    """Kernels of a step, those of latent attention, routed and shared experts counted by how long they take against others."""
+    usual = kernels.num_attention * layers.attention + kernels.num_qk_norm * layers.qk_norm
+    usual += kernels.num_recurrent * layers.recurrent + kernels.num_dense * layers.dense
+    latent = kernels.num_latent * layers.latent + kernels.num_indexer * layers.indexer
+    return (
+        usual
+        + constants.latent_kernel_ratio * latent
+        + constants.expert_kernel_ratio * kernels.num_expert * layers.expert
+        + constants.shared_kernel_ratio * kernels.num_shared * layers.shared
     )
 
 
@@ -140,9 +187,10 @@ def _experts(work: StepWork, constants: Constants) -> list[ExpertTimes]:
         rate = constants.expert_peak_ratio * work.products.expert_flops_per_s * work.num_gpus
         if width:
             rate *= width / (width + constants.expert_half_width_size)
+        share = work.expert_bytes * experts.num_expert_params / params
         found.append(
             ExpertTimes(
-                read_s=work.expert_bytes * experts.num_expert_params / params / (constants.bandwidth_ratio * work.bandwidth_bytes_per_s),
+                read_s=share / (constants.expert_bandwidth_ratio * work.bandwidth_bytes_per_s),
                 missed_ratio=1.0 - chosen,
                 compute_s_per_token=2 * experts.num_expert_params * chosen / rate,
                 half_tokens=constants.expert_half_tokens / chosen,
@@ -155,7 +203,8 @@ def _communication(work: StepWork, constants: Constants) -> tuple[float, float]:
     """(fixed time of all collectives, their transfer per token of the group) of a step [s].
 
     tp: all-reduces of N/dp x 2 H (t - 1)/t x 2 bytes; dp: all-to-alls of N/n x min(k, n) x H x 2 bytes; pp: N/(dp t) x H x 2 bytes over
-    each stage boundary; each over one way of the link. A link that is not known costs its message only.
+    each stage boundary; each over one way of the link. A link that is not known costs its message only. Norms that span all heads add
+    a message each.
     """
     model, fixed_s, sent_s = work.model, 0.0, 0.0
 
@@ -165,7 +214,7 @@ def _communication(work: StepWork, constants: Constants) -> tuple[float, float]:
     stream = model.hidden_size * ACTIVATION_BYTES
     if work.tp > 1:
         count = ALL_REDUCES_PER_LAYER * model.num_layers
-        fixed_s += count * constants.message_s
+        fixed_s += (count + model.layers.spanning_norm) * constants.message_s
         sent_s += count * one_way_s(stream / work.dp * 2 * (work.tp - 1) / work.tp, work.tensor_link.one_way_bytes_per_s)
     for experts in model.experts if work.dp > 1 else ():
         count = ALL_TO_ALLS_PER_LAYER * experts.num_layers

@@ -7,23 +7,28 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field, PositiveInt
 
+from app.domain.attention import Count
 from app.domain.deployment import EngineName
 from app.domain.engine import version_key
-from app.domain.hardware import Gpu
 from app.domain.llm import Slug
+from app.domain.step_class import GpuClass, Kind, Load, StepClass
 from app.domain.step_work import WeightClass
 from app.domain.value import Given
 
 ConstantName = Literal[
     "bandwidth_ratio",
+    "expert_bandwidth_ratio",
+    "cache_bandwidth_ratio",
     "dense_peak_ratio",
     "expert_peak_ratio",
     "attention_peak_ratio",
     "dense_half_tokens",
     "expert_half_tokens",
     "expert_half_width_size",
-    "layer_s",
-    "expert_layer_s",
+    "kernel_s",
+    "latent_kernel_ratio",
+    "expert_kernel_ratio",
+    "shared_kernel_ratio",
     "message_s",
     "link_ratio",
     "step_s",
@@ -36,23 +41,11 @@ ConstantName = Literal[
     "start_ratio",
     "held_output_ratio",
 ]
-GpuClass = Literal["hopper", "blackwell", "a100", "amd", "pcie-card", "other"]
-Kind = Literal["dense", "moe"]
-Load = Literal["served", "offline", "burst", "static_batch"]
-Ln = Annotated[float, Field(ge=-50, le=50)]
 Factor = Annotated[float, Field(ge=0.01, le=100)]
 
 
-class StepClass(NamedTuple):
-    """What constants depend on."""
-
-    engine: EngineName
-    gpu_class: GpuClass
-    weights: WeightClass
-    kind: Kind
-    load: Load = "served"
-    era: str | None = None
-    """Range of versions whose constants differ, as the file calls it."""
+LIMIT_POWER = 10
+"""How sharply values bend below a physical limit: 7 % below it where they would reach it."""
 
 
 class Effect(Given):
@@ -70,15 +63,18 @@ class Effect(Given):
     """Load mode."""
     era: str | None = None
     """Range of engine versions."""
+    dense_weights: WeightClass | None = None
+    """Class of weight formats outside the experts."""
     factor_ratio: Factor
     """Multiplies the constant."""
 
+    @cached_property
+    def _wanted(self) -> tuple[str | None, ...]:
+        return self.engine, self.gpu_class, self.weights, self.kind, self.load, self.era, self.dense_weights
+
     def holds(self, found: StepClass) -> bool:
         """Whether the class has everything that the effect names."""
-        return all(
-            wanted is None or wanted == actual
-            for wanted, actual in zip((self.engine, self.gpu_class, self.weights, self.kind, self.load, self.era), found, strict=True)
-        )
+        return all(wanted is None or wanted == actual for wanted, actual in zip(self._wanted, found, strict=True))
 
 
 class StepConstant(Given):
@@ -93,7 +89,7 @@ class StepConstant(Given):
     high: Annotated[float, Field(gt=0, le=1e9)]
     """90th percentile."""
     most: Annotated[float, Field(gt=0, le=1e9)] | None = None
-    """Physical limit that no product of effects may pass."""
+    """Physical limit that the product of effects approaches and never passes."""
     effects: tuple[Effect, ...] = ()
     """Factors; an effect that is not listed is 1."""
 
@@ -143,11 +139,36 @@ class Era(Given):
     """First version that is no longer meant."""
 
 
+class KernelsPerLayer(Given):
+    """Kernels that a layer launches, by what it holds: the fixed time of a step follows their number."""
+
+    num_attention: Count
+    """Attention over keys and values: norm, projections, rotation, cache write, attention, output, sum with the stream."""
+    num_qk_norm: Count
+    """Further ones where queries and keys are normalised."""
+    num_recurrent: Count
+    """Recurrent mixer."""
+    num_dense: Count
+    """Dense feed-forward part."""
+    num_latent: Count
+    """Latent attention."""
+    num_indexer: Count
+    """Further ones of an indexer."""
+    num_expert: Count
+    """Routed experts: router, choice, sorting, two grouped products, activation, sum."""
+    num_shared: Count
+    """Shared experts."""
+
+
 class Constants(NamedTuple):
     """Resolved for one class; times in seconds, ratios of data sheet figures."""
 
     bandwidth_ratio: float
-    """Memory bandwidth that is reached / data sheet."""
+    """Memory bandwidth that dense weights are read with / data sheet."""
+    expert_bandwidth_ratio: float
+    """The same for weights of experts."""
+    cache_bandwidth_ratio: float
+    """The same for the KV cache."""
     dense_peak_ratio: float
     """Dense peak that large products reach / data sheet."""
     expert_peak_ratio: float
@@ -160,10 +181,14 @@ class Constants(NamedTuple):
     """Tokens per expert at which grouped products do."""
     expert_half_width_size: float
     """Inner width of an expert on one accelerator at which they do."""
-    layer_s: float
-    """Fixed time per layer."""
-    expert_layer_s: float
-    """Further fixed time per layer with experts."""
+    kernel_s: float
+    """Fixed time per kernel."""
+    latent_kernel_ratio: float
+    """Fixed time per kernel of latent attention / kernel_s."""
+    expert_kernel_ratio: float
+    """The same of routed experts."""
+    shared_kernel_ratio: float
+    """The same of shared experts."""
     message_s: float
     """Fixed time per collective between accelerators."""
     link_ratio: float
@@ -183,7 +208,7 @@ class Constants(NamedTuple):
     prefill_queue_ratio: float
     """Waiting behind other prompts / that of a queue with one server."""
     start_ratio: float
-    """Share of a burst of prompts, sent at the start, that the mean request of a run waits for x waves of the run."""
+    """Waiting behind the burst with which a run starts / what the order of its waves says."""
     held_output_ratio: float
     """Share of its output that a sequence counts with when the engine admits another: it grows while others end."""
 
@@ -195,6 +220,10 @@ class StepModel(Given):
     """Name of the file."""
     constants: tuple[StepConstant, ...]
     """One entry for each constant."""
+    kernels: KernelsPerLayer
+    """What layers launch."""
+    prefill_first: tuple[EngineName, ...] = ()
+    """Engines that run prompts in steps of their own before decoding goes on; others mix both in one step."""
     eras: tuple[Era, ...] = ()
     """Older versions with effects of their own; the first that holds counts."""
     fitted: tuple[FittedClass, ...]
@@ -218,7 +247,7 @@ class StepModel(Given):
         return {}
 
     def constants_of(self, found: StepClass) -> Constants:
-        """base x product of the effects that hold, at most the physical limit."""
+        """base x product of the effects that hold, bent below the physical limit: value / (1 + (value / most)^10)^(1/10)."""
         kept = self._resolved.get(found)
         if kept is None:
             kept = self._resolved[found] = Constants(**{each.name: _resolve(each, found) for each in self.constants})
@@ -250,23 +279,7 @@ class StepModel(Given):
 
 def _resolve(constant: StepConstant, found: StepClass) -> float:
     value = constant.base * math.prod(effect.factor_ratio for effect in constant.effects if effect.holds(found))
-    return value if constant.most is None else min(value, constant.most)
-
-
-def gpu_class(gpu: Gpu) -> GpuClass:
-    """The class of accelerators whose kernels behave alike."""
-    architecture = (gpu.architecture or "").casefold()
-    if (gpu.vendor or "").casefold() == "amd" or "cdna" in architecture:
-        return "amd"
-    if architecture.startswith("ampere") and gpu.compute_capability == "8.0" and gpu.slug.startswith(("a100", "a800")):
-        return "a100"
-    if "pcie" in (gpu.form_factor or "").casefold():
-        return "pcie-card"
-    if architecture.startswith("hopper"):
-        return "hopper"
-    if architecture.startswith("blackwell") and (gpu.compute_capability or "").startswith("10."):
-        return "blackwell"
-    return "other"
+    return value if constant.most is None else value / (1 + (value / constant.most) ** LIMIT_POWER) ** (1 / LIMIT_POWER)
 
 
 ROOFLINE = Constants(**{name: 1.0 if name.endswith("_ratio") else 0.0 for name in Constants._fields})

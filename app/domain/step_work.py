@@ -34,6 +34,9 @@ class Products(NamedTuple):
     dense_format: NumberFormat
     expert_format: NumberFormat
     weight_class: WeightClass
+    """Of the experts where there are any, else of the dense parts."""
+    dense_class: WeightClass
+    """Of the mixers."""
 
 
 class Contexts(NamedTuple):
@@ -162,21 +165,31 @@ def _weights(llm: Llm, model: ModelWork, deployment: Deployment) -> tuple[float,
 def products_of(llm: Llm, gpu: Gpu, deployment: Deployment) -> Products:
     """Formats and peaks of the products by class of tensor; raises MissingFigure naming a peak that the catalog lacks."""
     scheme = scheme_of(llm, deployment.weights, deployment.engine)
-    formats: list[NumberFormat] = []
-    narrowest: tuple[float, NumberFormat] = (SIXTEEN.bits, product_format(SIXTEEN.bits, "", gpu))
-    for kind in ("attention", "dense", "experts"):
+    sixteen = product_format(SIXTEEN.bits, "", gpu)
+
+    def product(*kinds: TensorClass) -> tuple[float, NumberFormat]:
         if scheme is None:
-            formats.append(narrowest[1])
-            continue
-        bits = min(scheme.cost("recurrent").bits, scheme.cost(kind).bits) if kind == "attention" else scheme.cost(kind).bits
-        name = "mxfp4" if kind == "experts" and "mxfp4" in scheme.name else scheme.name
-        formats.append(product_format(bits, name, gpu))
-        if kind == ("experts" if llm.num_expert_params else "dense"):
-            narrowest = (bits, formats[-1])
-    mixer, dense, experts = formats
-    peaks = {each: gpu.require_peak_flops_per_s(each) for each in {*(formats if llm.num_expert_params else formats[:2])}}
-    sixteen = gpu.require_peak_flops_per_s(product_format(SIXTEEN.bits, "", gpu))
-    return Products(peaks[mixer], peaks[dense], peaks.get(experts, peaks[dense]), sixteen, mixer, dense, experts, _weight_class(*narrowest))
+            return SIXTEEN.bits, sixteen
+        bits = min(scheme.cost(kind).bits for kind in kinds)
+        return bits, product_format(bits, "mxfp4" if kinds == EXPERTS[:1] and "mxfp4" in scheme.name else scheme.name, gpu)
+
+    mixer, dense, experts = product(*MIXERS), product("dense"), product("experts")
+    main = experts if model_work(llm).experts else dense
+
+    def peak(number_format: NumberFormat) -> float:
+        return gpu.require_peak_flops_per_s(number_format)
+
+    return Products(
+        mixer_flops_per_s=peak(mixer[1]),
+        dense_flops_per_s=peak(dense[1]),
+        expert_flops_per_s=peak(main[1]),
+        sixteen_flops_per_s=peak(sixteen),
+        mixer_format=mixer[1],
+        dense_format=dense[1],
+        expert_format=main[1],
+        weight_class=_weight_class(*main),
+        dense_class=_weight_class(*mixer),
+    )
 
 
 def _weight_class(bits: float, number_format: NumberFormat) -> WeightClass:

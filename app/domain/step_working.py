@@ -5,14 +5,15 @@ from collections.abc import Iterator
 from app.domain.bounds import ATTENTION_SOURCE, BANDWIDTH_SOURCE, PREFILL_SOURCE
 from app.domain.kv_working import sequence_step
 from app.domain.provenance import Basis, Step, step
-from app.domain.step import ALL_REDUCES_PER_LAYER, ALL_TO_ALLS_PER_LAYER, OVERLAP, IterationTime, StepTimer
-from app.domain.step_constants import Constants, StepClass, StepConstant, StepModel
+from app.domain.step import ALL_REDUCES_PER_LAYER, ALL_TO_ALLS_PER_LAYER, OVERLAP, IterationTime, StepTimer, num_kernels
+from app.domain.step_class import StepClass
+from app.domain.step_constants import LIMIT_POWER, Constants, KernelsPerLayer, StepConstant, StepModel
 from app.domain.step_work import ACTIVATION_BYTES, StepWork
 from app.domain.units import plain
 
 ROOFLINE_SOURCE = "https://doi.org/10.1145/1498765.1498785 (roofline), fixed times and efficiencies fitted"
 LINK_SOURCE = "https://arxiv.org/abs/1909.08053 section 3, https://arxiv.org/abs/2006.16668 section 3 (collectives of a layer)"
-EXPERTS_SOURCE = "experts chosen evenly and independently"
+KERNELS_SOURCE = "https://github.com/vllm-project/vllm/tree/main/vllm/model_executor/models (kernels that a layer launches)"
 
 
 def constant_steps(model: StepModel, found: StepClass) -> tuple[Step, ...]:
@@ -28,11 +29,11 @@ def _constant_steps(model: StepModel, found: StepClass, constants: Constants) ->
     for constant in model.constants:
         factors = [effect.factor_ratio for effect in constant.effects if effect.holds(found)]
         product = " x ".join(plain(factor) for factor in (constant.base, *factors))
-        limit = "" if constant.most is None else ", at most the physical limit"
+        limit = "" if constant.most is None else ", bent below the physical limit"
         yield step(
             constant.name,
             f"base x effects of engine, accelerator, weights and kind of model{limit}",
-            product if constant.most is None else f"min({product}, {plain(constant.most)})",
+            product if constant.most is None else _bent(product, plain(constant.most)),
             getattr(constants, constant.name),
             _unit(constant),
             f"{model.sources[0]}; base {plain(constant.low)} to {plain(constant.high)} (10-90 %)",
@@ -40,22 +41,45 @@ def _constant_steps(model: StepModel, found: StepClass, constants: Constants) ->
         )
 
 
+def _bent(product: str, most: str) -> str:
+    return f"{product} / (1 + ({product} / {most})^{LIMIT_POWER})^(1 / {LIMIT_POWER})"
+
+
 def _unit(constant: StepConstant) -> str:
     name = constant.name
     return "s" if name.endswith("_s") else "tokens" if name.endswith("_tokens") else "elements" if name.endswith("_size") else "ratio"
 
 
-def term_steps(timer: StepTimer) -> Iterator[Step]:
+def term_steps(timer: StepTimer, kernels: KernelsPerLayer) -> Iterator[Step]:
     """What reading, computing, sending and fixed times take on one accelerator."""
     yield from _reading(timer)
     yield from _computing(timer)
     yield from _sending(timer)
-    work, constants = timer.work, timer.constants
+    work, constants, layers = timer.work, timer.constants, timer.work.model.layers
+    counted = [
+        (kernels.num_attention, layers.attention, 1.0),
+        (kernels.num_qk_norm, layers.qk_norm, 1.0),
+        (kernels.num_recurrent, layers.recurrent, 1.0),
+        (kernels.num_dense, layers.dense, 1.0),
+        (kernels.num_latent, layers.latent, constants.latent_kernel_ratio),
+        (kernels.num_indexer, layers.indexer, constants.latent_kernel_ratio),
+        (kernels.num_expert, layers.expert, constants.expert_kernel_ratio),
+        (kernels.num_shared, layers.shared, constants.shared_kernel_ratio),
+    ]
+    launched = num_kernels(layers, kernels, constants)
+    yield step(
+        "num_kernels",
+        "sum over kinds of layers: kernels per layer x layers x time of one / kernel_s",
+        " + ".join(f"{each} x {plain(count)} x {plain(ratio)}" for each, count, ratio in counted if count) or "0",
+        launched,
+        "kernels",
+        KERNELS_SOURCE,
+        basis="calibrated",
+    )
     yield step(
         "fixed_s",
-        "layers x layer_s + layers with experts x expert_layer_s + step_s",
-        f"{plain(work.model.num_layers)} x {plain(constants.layer_s)} + {work.model.num_expert_layers} x {plain(constants.expert_layer_s)}"
-        f" + {plain(constants.step_s)}",
+        "num_kernels x kernel_s + step_s",
+        f"{plain(launched)} x {plain(constants.kernel_s)} + {plain(constants.step_s)}",
         timer.fixed_s,
         "s",
         ROOFLINE_SOURCE,
@@ -74,20 +98,28 @@ def term_steps(timer: StepTimer) -> Iterator[Step]:
 
 def _reading(timer: StepTimer) -> Iterator[Step]:
     work, at = timer.work, timer.at
-    rate = f"({plain(timer.constants.bandwidth_ratio)} x {plain(work.bandwidth_bytes_per_s)})"
 
-    def reading(name: str, what: str, numbers: str, value: float) -> Step:
-        return step(
-            name, f"{what} / (bandwidth_ratio x bandwidth)", f"{numbers} / {rate}", value, "s", BANDWIDTH_SOURCE, basis="calibrated"
-        )
+    def reading(name: str, what: str, numbers: str, value: float, constant: str) -> Step:
+        rate = f"({plain(getattr(timer.constants, constant))} x {plain(work.bandwidth_bytes_per_s)})"
+        return step(name, f"{what} / ({constant} x bandwidth)", f"{numbers} / {rate}", value, "s", BANDWIDTH_SOURCE, basis="calibrated")
 
     yield reading(
-        "weights_s", "weights on one accelerator that every step reads (no embedding rows)", plain(work.dense_bytes), timer.weights_s
+        "weights_s",
+        "weights on one accelerator that every step reads (no embedding rows)",
+        plain(work.dense_bytes),
+        timer.weights_s,
+        "bandwidth_ratio",
     )
     total = sum(each.num_expert_params for each in work.model.experts)
     for number, (experts, times) in enumerate(zip(work.model.experts, timer.experts, strict=True)):
         share = "" if experts.num_expert_params == total else f" x {experts.num_expert_params} / {total}"
-        yield reading(_numbered("experts_s", number), "all experts on one accelerator", f"{plain(work.expert_bytes)}{share}", times.read_s)
+        yield reading(
+            _numbered("experts_s", number),
+            "all experts on one accelerator",
+            f"{plain(work.expert_bytes)}{share}",
+            times.read_s,
+            "expert_bandwidth_ratio",
+        )
     if work.kv is None:
         return
     state = work.kv.state_bytes
@@ -99,7 +131,9 @@ def _reading(timer: StepTimer) -> Iterator[Step]:
         per_rank, divided = ("", "") if name.endswith("prompt") else (" / dp", f" / {work.dp}")
         numbers = plain(round(value) - state) if not state else f"({plain(round(value) - state)} + {state})"
         written = " + state, written" if state else ""
-        yield reading(name.replace("kv_bytes_read", "kv_s"), f"(cache{written}){per_rank}", f"{numbers}{divided}", seconds)
+        yield reading(
+            name.replace("kv_bytes_read", "kv_s"), f"(cache{written}){per_rank}", f"{numbers}{divided}", seconds, "cache_bandwidth_ratio"
+        )
 
 
 def _computing(timer: StepTimer) -> Iterator[Step]:
@@ -151,6 +185,8 @@ def _computing(timer: StepTimer) -> Iterator[Step]:
 def _sending(timer: StepTimer) -> Iterator[Step]:
     work, message = timer.work, plain(timer.constants.message_s)
     counts, sent = [], []
+    if work.tp > 1 and work.model.layers.spanning_norm:
+        counts.append(f"{plain(work.model.layers.spanning_norm)} x {message}")
     for count, elements, rate in _collectives(work):
         counts.append(f"{plain(count)} x {message}")
         if rate:
@@ -190,48 +226,71 @@ def _collectives(work: StepWork) -> Iterator[tuple[float, str, float | None]]:
 
 
 def iteration_steps(
-    timer: StepTimer, found: IterationTime, prefix: str, sequences: float, prompt_tokens: float, draft_s: float
+    timer: StepTimer, found: IterationTime, prefix: str, sequences: float, prompt_tokens: float, draft_s: float = 0.0
 ) -> Iterator[Step]:
     """The lines of one step with so many sequences and prompt tokens; `draft_s` is within its overhead [s]."""
     positions = sequences * timer.work.positions_per_sequence
     tokens = positions + prompt_tokens
-    count, number, prompt = plain(sequences), plain(tokens), plain(prompt_tokens)
-    memory, compute = f"{plain(timer.weights_s)} + {count} x {plain(timer.kv_s_per_sequence)}", ""
-    if prompt_tokens:
-        memory += f" + {plain(timer.prompt_kv_s)}"
-    head = f"{plain(timer.head_s_per_position)} x ({plain(positions)} + 1) / {number}"
-    compute = f"({number} + {plain(timer.constants.dense_half_tokens)}) x ({plain(timer.dense_s_per_token)} + {head})"
-    for experts in timer.experts:
-        memory += f" + {plain(experts.read_s)} x (1 - {plain(experts.missed_ratio)}^{number})"
-        compute += f" + {plain(experts.compute_s_per_token)} x ({number} + {plain(experts.half_tokens)})"
-    compute += f" + {plain(positions)} x {plain(timer.attention_s_per_position)} + {prompt} x {plain(timer.attention_s_per_prompt_token)}"
-    drafts = f" + {plain(draft_s)}" if draft_s else ""
+    count, number, prompt, half = plain(sequences), plain(tokens), plain(prompt_tokens), plain(timer.constants.dense_half_tokens)
+    sampled = f"({plain(positions)} + 1 + {half})" if prompt_tokens else f"({plain(positions)} + {half})"
 
     def line(name: str, formula: str, substituted: str, value: float) -> Step:
         return step(f"{prefix}_{name}", formula, substituted, value, "s", ROOFLINE_SOURCE, basis="calibrated")
 
-    yield line("memory_s", "weights_s + sequences x kv_s + experts_s x (1 - missed^N)", memory, found.memory_s)
-    yield line("compute_s", "(N + half) x (dense_s + head_s x (positions + 1) / N) + experts + attention", compute, found.compute_s)
+    dense = f"({number} + {half}) x {plain(timer.dense_s_per_token)} + {sampled} x {plain(timer.head_s_per_position)}"
+    yield line(
+        "dense_s",
+        "joint(weights_s, (N + half) x dense_s_per_token + (sampled + half) x head_s_per_position), joint(a, b) = (a^q + b^q)^(1/q)",
+        _joint(plain(timer.weights_s), dense),
+        found.dense_s,
+    )
+    memory, compute, experts = [plain(timer.weights_s)], [dense], []
+    for times in timer.experts:
+        read = f"{plain(times.read_s)} x (1 - {plain(times.missed_ratio)}^{number})"
+        products = f"{plain(times.compute_s_per_token)} x ({number} + {plain(times.half_tokens)})"
+        memory.append(read)
+        compute.append(products)
+        experts.append(_joint(read, products))
+    if experts:
+        yield line("experts_s", "joint(experts_s x (1 - missed^N), (N + half) x experts_s_per_token)", " + ".join(experts), found.experts_s)
+    read, scores = f"{count} x {plain(timer.kv_s_per_sequence)}", f"{plain(positions)} x {plain(timer.attention_s_per_position)}"
+    yield line("attention_s", "max(sequences x cache, positions x attention)", f"max({read}, {scores})", found.attention_s)
+    memory.append(read)
+    compute.append(scores)
+    if prompt_tokens:
+        read, scores = plain(timer.prompt_kv_s), f"{prompt} x {plain(timer.attention_s_per_prompt_token)}"
+        yield line(
+            "prompt_attention_s", "max(cache of a prompt, prompt tokens x attention)", f"max({read}, {scores})", found.prompt_attention_s
+        )
+        memory.append(read)
+        compute.append(scores)
+    yield line("memory_s", "all reading", " + ".join(memory), found.memory_s)
+    yield line("compute_s", "all arithmetic", " + ".join(compute), found.compute_s)
     yield line(
         "communication_s",
         "messages_s + N x sent_s_per_token",
         f"{plain(timer.messages_s)} + {number} x {plain(timer.sent_s_per_token)}",
         found.communication_s,
     )
+    drafts = f" + {plain(draft_s)}" if draft_s else ""
     yield line(
         "overhead_s",
         "fixed_s + sequences x fixed_s_per_sequence" + " + drafting" * bool(drafts),
         f"{plain(timer.fixed_s)} + {count} x {plain(timer.fixed_s_per_sequence)}{drafts}",
         found.overhead_s,
     )
-    power, root = plain(OVERLAP), f"(1 / {plain(OVERLAP)})"
+    parts = (found.dense_s, found.experts_s, found.attention_s, found.prompt_attention_s, found.communication_s, found.overhead_s)
     yield line(
         "step_s",
-        "(memory^3 + compute^3)^(1/3) + communication + overhead",
-        f"({plain(found.memory_s)}^{power} + {plain(found.compute_s)}^{power})^{root}"
-        f" + {plain(found.communication_s)} + {plain(found.overhead_s)}",
+        "dense + experts + attention + prompt attention + communication + overhead",
+        " + ".join(plain(part) for part in parts if part),
         found.total_s,
     )
+
+
+def _joint(read: str, computed: str) -> str:
+    power = plain(OVERLAP)
+    return f"(({read})^{power} + ({computed})^{power})^(1 / {power})"
 
 
 def _numbered(name: str, number: int) -> str:

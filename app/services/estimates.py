@@ -173,6 +173,7 @@ def performance(catalog: Catalog, request: PerformanceRequest) -> PerformanceAns
         RequestLengths(request.input_tokens, request.output_tokens, request.prefix_hit_ratio),
         draft=None if drafter is None else catalog.model(drafter, field="/deployment/speculative/draft_model"),
         num_requests=request.num_requests,
+        length_width_ratio=request.length_width_ratio,
     )
     return answer_performance(
         found,

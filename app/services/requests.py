@@ -214,6 +214,8 @@ class PerformanceRequest(Given):
     """continuous: requests join and leave at every step; dynamic: the next batch is what arrived meanwhile; static: full batches only."""
     num_requests: Annotated[int, Field(ge=1, le=10**9)] | None = None
     """Requests of a benchmark run that sends `concurrency` of them at once and then keeps as many; left out: the steady state."""
+    length_width_ratio: Annotated[float, Field(ge=0, le=2)] = 0
+    """Of such a run: width of the range from which output lengths are drawn / mean; 0: all outputs are equally long."""
 
     @model_validator(mode="after")
     def _one_load(self) -> "PerformanceRequest":

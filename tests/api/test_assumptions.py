@@ -23,6 +23,11 @@ CASES: dict[str, tuple[dict[str, Any], set[str], dict[str, Any]]] = {
         LAYOUT | {"safety_ratio", "token_growth_ratio"},
         {"deployment": DEPLOYMENT | MEMORY, "safety_ratio": 0.7, "workload": TRAFFIC | FACTORS},
     ),
+    "/performance": (
+        REPLICA | {"input_tokens": 1000, "output_tokens": 100, "concurrency": 8},
+        LAYOUT | {"prefix_hit_ratio", "batching"},
+        {"deployment": DEPLOYMENT | MEMORY, "prefix_hit_ratio": 0, "batching": "continuous"},
+    ),
     "/capacity": (
         REPLICA | {"deployment": {"tp": 4}, "workload": TRAFFIC},
         LAYOUT - {"tp"} | {"safety_ratio", "redundancy_ratio", "spare_replicas", "gpus_per_node", *FACTORS},

@@ -91,6 +91,11 @@ def redo(steps: list[Step]) -> dict[str, float]:
     return {step.name: step.value for step in steps}
 
 
+def redo_json(steps: list[dict[str, Any]]) -> dict[str, float]:
+    """The same with steps as they are sent."""
+    return redo([Step(**step) for step in steps])
+
+
 def answers(kind: str, bodies: Iterator[dict[str, Any]]) -> Iterator[Any]:
     """The answers to those of the bodies that are not refused."""
     request_type, calculate = CALCULATIONS[kind]

@@ -1,0 +1,198 @@
+"""A replica under load: what must hold in every steady state, and what each setting changes."""
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from app.domain.batching import arriving_batches, state_of, whole_batches
+from app.domain.deployment import Deployment, Speculative
+from app.domain.load_state import LoadState
+from app.domain.performance import Lengths, Performance, performance_of
+from app.domain.serving import Serving
+from tests.domain.shapes import BUNDLED, CATALOG
+
+CHAT = Lengths(4000, 500)
+FOUR = {"tp": 4, "weights": "fp8", "kv_cache": "fp8", "engine": "vllm", "max_model_len_tokens": 65536}
+
+
+def performance(
+    model: str = "llama-3.1-70b", gpu: str = "h100-sxm-80gb", lengths: Lengths = CHAT, run: float | None = None, **more: Any
+) -> Performance:
+    deployment = Deployment.model_validate({**FOUR, **more})
+    engine = CATALOG.engine(deployment.engine, None)
+    return performance_of(CATALOG.model(model), CATALOG.gpu(gpu), deployment, engine, BUNDLED.steps, lengths, num_requests=run)
+
+
+def serving(**more: Any) -> Serving:
+    return performance(**more).serving
+
+
+def holds_together(state: LoadState, of: Serving) -> None:
+    assert state.e2e_s == pytest.approx(state.waiting.ttft_s + (of.output_tokens - 1) * state.tpot_s)
+    assert state.concurrency == pytest.approx(state.request_rps * state.e2e_s, rel=1e-6)  # Little
+    assert min(state.waiting) >= 0
+    assert state.mean_step.total_s == pytest.approx(state.step_s)
+    assert all(math.isfinite(value) for value in (*state.waiting, *state.decode, *state.mixed))
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.sampled_from(["llama-3.1-70b", "deepseek-v3", "gpt-oss-120b", "qwen3-next-80b-a3b", "gemma-3-27b"]),
+    st.sampled_from(
+        [{"tp": 8}, {"tp": 8, "engine": "sglang"}, {"tp": 4, "pp": 2}, {"tp": 8, "chunked_prefill": False, "engine": "generic"}]
+    ),
+    st.floats(1, 60_000),
+    st.floats(1, 4000),
+    st.integers(1, 3000),
+)
+def test_any_load_has_a_steady_state_that_agrees_with_itself(
+    model: str, layout: dict[str, Any], prompt: float, output: float, concurrency: int
+) -> None:
+    of = serving(model=model, gpu="b200-sxm-180gb", lengths=Lengths(prompt, output), weights=None, **layout)
+    one, more = of.closed(concurrency), of.closed(concurrency + 5)
+    holds_together(one, of)
+    assert one.tpot_s >= of.closed(1).tpot_s * (1 - 1e-3)
+    assert more.request_rps >= one.request_rps * (1 - 5e-3)
+    batch = whole_batches(of, concurrency)
+    assert batch.concurrency == pytest.approx(batch.request_rps * batch.e2e_s)
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang"])
+@pytest.mark.parametrize("concurrency", [2, 8, 32])
+def test_a_rate_leads_to_the_concurrency_that_leads_to_it(engine: str, concurrency: int) -> None:
+    of = serving(engine=engine)
+    closed = of.closed(concurrency)
+    opened = of.open(closed.request_rps)
+    assert opened is not None
+    holds_together(opened, of)
+    assert opened.request_rps == closed.request_rps
+    assert opened.concurrency == pytest.approx(concurrency, rel=0.15)
+    assert opened.tpot_s == pytest.approx(closed.tpot_s, rel=0.15)
+
+
+def test_waiting_grows_with_the_rate_until_there_is_no_steady_state() -> None:
+    of = serving()
+    most = of.closed(of.most_admitted).request_rps
+    states = [of.open(most * share) for share in (0.1, 0.3, 0.5, 0.7)]
+    waits = [state.waiting.ttft_s for state in states if state is not None]
+    assert len(waits) == 4
+    assert waits == sorted(waits)
+    assert of.open(most * 1.05) is None
+    assert of.open(most * 1000) is None
+
+
+def test_requests_beyond_the_places_wait_for_one() -> None:
+    of = replace(serving(), most_admitted=10.0)
+    full, crowded = of.closed(10), of.closed(30)
+    assert crowded.request_rps == pytest.approx(full.request_rps, rel=0.02)
+    assert crowded.waiting.admission_s == pytest.approx(2 * (crowded.e2e_s - crowded.waiting.admission_s))
+    assert full.waiting.admission_s == 0
+
+
+def test_prompts_beyond_the_budget_wait_for_steps() -> None:
+    of = replace(serving(lengths=Lengths(8192, 2)), most_admitted=64.0)
+    state = of.closed(64)
+    step = of.step(state.running, of.token_budget).total_s
+    assert state.request_rps <= of.token_budget / of.computed_tokens / step * 1.05
+
+
+def test_a_run_that_starts_at_once_waits_longer_for_first_tokens() -> None:
+    steady, run = serving(), serving(run=640)
+    assert steady.closed(64).waiting.start_s == 0
+    assert run.closed(64).waiting.start_s == pytest.approx(
+        run.timer.constants.start_ratio * 0.1 * 63 / 2 * run.burst_s(64), rel=1e-6
+    )  # ten waves
+
+
+def test_equal_lengths_stay_together_where_prompts_run_first() -> None:
+    fixed = serving(engine="sglang", run=640)
+    spread = replace(fixed, length_width_ratio=0.2)
+    waits = [of.closed(64).waiting.start_s / of.timer.constants.start_ratio / (63 / 2 * of.burst_s(64)) for of in (fixed, spread)]
+    assert waits[0] == pytest.approx(1)
+    assert 0.1 <= waits[1] < 0.9
+    exact = sum(max(0.0, 1 - waves(spread) * math.sqrt(wave)) for wave in range(1, 10))
+    assert waits[1] == pytest.approx((1 + exact) / 10, abs=0.02)
+
+
+def waves(of: Serving) -> float:
+    state = of.closed(64)
+    return 0.2 * of.output_tokens * state.decode.total_s / (64 * of.burst_s(64))
+
+
+def test_prompts_that_run_first_stop_answers_in_progress() -> None:
+    mixed, first = serving(), serving(engine="sglang")
+    assert not mixed.prefill_first
+    state = first.closed(32)
+    assert state.mixed.total_s == pytest.approx(first.step(state.running, 0).total_s + first.step(0, 4000).total_s)
+
+
+def test_smaller_budgets_shorten_pauses() -> None:
+    of = serving(lengths=Lengths(16000, 500))
+    pauses = [replace(of, token_budget=budget).closed(16).mixed.total_s for budget in (1024.0, 4096.0, 16384.0)]
+    assert pauses == sorted(pauses)
+    assert pauses[0] < pauses[2] / 4
+    assert [replace(of, token_budget=budget).prefill_steps for budget in (1024.0, 4096.0, 16384.0, math.inf)] == [16, 4, 1, 1]
+
+
+def test_what_the_prefix_cache_serves_is_not_computed() -> None:
+    cold, warm, all_of_it = (serving(lengths=Lengths(4000, 500, hit)) for hit in (0, 0.8, 1))
+    assert [of.computed_tokens for of in (cold, warm, all_of_it)] == pytest.approx([4000, 800, 1])
+    assert warm.closed(32).waiting.prefill_s < cold.closed(32).waiting.prefill_s / 2
+    assert warm.closed(32).tpot_s < cold.closed(32).tpot_s
+    assert Lengths(4000, 500, 0.8).prompt_context_tokens == 3600
+
+
+def test_static_batches_wait_and_dynamic_ones_take_what_is_there() -> None:
+    of = replace(serving(), most_admitted=16.0)
+    rate = 0.5 * whole_batches(of, 16).request_rps
+    static, dynamic = (arriving_batches(of, rate, 16, waits_until_full=full) for full in (True, False))
+    continuous = of.open(rate)
+    assert static is not None
+    assert dynamic is not None
+    assert continuous is not None
+    assert static.running == 16
+    assert 1 <= dynamic.running < 16
+    assert dynamic.running == pytest.approx(rate * (dynamic.e2e_s - dynamic.waiting.admission_s), rel=1e-3)
+    assert continuous.waiting.ttft_s < dynamic.waiting.ttft_s < static.waiting.ttft_s
+    assert static.waiting.admission_s == pytest.approx(15 / 2 / rate)
+    assert arriving_batches(of, 10 * rate, 16, waits_until_full=False) is None
+
+
+def test_every_way_of_batching_is_asked_alike() -> None:
+    of = replace(serving(), most_admitted=16.0)
+    assert state_of(of, "continuous", concurrency=4, request_rps=None) == of.closed(4)
+    assert state_of(of, "static", concurrency=40, request_rps=None) == whole_batches(of, 40)
+    assert state_of(of, "dynamic", concurrency=None, request_rps=1e6) is None
+    one = state_of(of, "continuous", concurrency=None, request_rps=0.1)
+    assert one is not None
+    assert one.request_rps == 0.1
+
+
+@pytest.mark.parametrize(("acceptance", "pays"), [(0.0, 0), (0.8, None)])
+def test_speculation_pays_by_acceptance(acceptance: float, pays: int | None) -> None:
+    of = performance(speculative=Speculative(num_draft_tokens=3, acceptance_ratio=acceptance))
+    found = of.speculation_pays_up_to()
+    assert found == pays if pays == 0 else found is None or found > 8
+    assert of.serving.tokens_per_step == 1 + 3 * acceptance
+
+
+def test_a_draft_model_takes_time() -> None:
+    drafter = CATALOG.model("llama-3.1-8b")
+    deployment = Deployment.model_validate({**FOUR, "speculative": {"num_draft_tokens": 4, "acceptance_ratio": 0.6, "draft_model": "x"}})
+    llm, gpu, engine = CATALOG.model("llama-3.1-70b"), CATALOG.gpu("h100-sxm-80gb"), CATALOG.engine("vllm", None)
+    of = performance_of(llm, gpu, deployment, engine, BUNDLED.steps, Lengths(1000, 200), draft=drafter)
+    assert of.draft is not None
+    assert of.draft_s(8) == pytest.approx(4 * of.draft.iteration(8, 0).total_s)
+    step = of.serving.step(8, 0)
+    assert step.total_s - of.timer.iteration(8, 0).total_s == pytest.approx(of.draft_s(8))
+
+
+def test_prediction_layers_take_their_share() -> None:
+    of = performance("deepseek-v3", "h200-sxm-141gb", tp=8, weights=None, speculative=Speculative(num_draft_tokens=1, acceptance_ratio=0.9))
+    plain = of.timer.iteration(1 / of.work.positions_per_sequence, 0).total_s
+    assert of.draft_s(1) == pytest.approx(plain / 61)
+    assert of.without_speculation().serving.draft_s is None
