@@ -12,8 +12,13 @@ NOTE_CHARACTERS = 240
 _OUTCOMES = ("started", "failed")
 
 
-README_MARKS = "<!-- inferplan accuracy memory -->", "<!-- end -->"
-"""What stands before and after the summary in a document that carries it."""
+END_MARK = "<!-- end -->"
+"""What stands after a summary in a document that carries it; before it stands `begin_mark`."""
+
+
+def begin_mark(what: str) -> str:
+    """What stands before the summary of `inferplan accuracy <what>`."""
+    return f"<!-- inferplan accuracy {what} -->"
 
 
 def markdown_summary(found: MemoryAccuracy) -> str:
@@ -48,19 +53,21 @@ def markdown_report(found: MemoryAccuracy, records: Iterable[ReadRecord], *, wor
     return markdown_summary(found) + "\n".join(lines) + "\n"
 
 
-def with_summary(document: str, summary: str) -> str:
+def with_summary(document: str, summary: str, what: str = "memory") -> str:
     """The document with this summary between its marks; a document without marks is returned as it is."""
-    begin, end = README_MARKS
+    begin, end = begin_mark(what), END_MARK
     before, mark, rest = document.partition(begin)
     _, last, after = rest.partition(end)
     return f"{before}{mark}\n\n{summary}\n{last}{after}" if last else document
 
 
-def _percent(ratio: float) -> str:
+def percent(ratio: float) -> str:
+    """A ratio for people, as times where it is large."""
     return f"{100 * ratio:.3g} %" if abs(ratio) < 10 else f"{ratio:.3g} x"
 
 
-def _table(header: tuple[str, ...], rows: Iterable[Iterable[str]]) -> Iterator[str]:
+def markdown_table(header: tuple[str, ...], rows: Iterable[Iterable[str]]) -> Iterator[str]:
+    """A Markdown table, line by line."""
     yield "| " + " | ".join(header) + " |"
     yield "|" + "---|" * len(header)
     for row in rows:
@@ -68,21 +75,21 @@ def _table(header: tuple[str, ...], rows: Iterable[Iterable[str]]) -> Iterator[s
 
 
 def _cells(summary: ErrorSummary, goal: Goal | None) -> list[str]:
-    within = "" if goal is None or summary.within_bound_ratio is None else f"{_percent(summary.within_bound_ratio)}"
-    errors = [_percent(error) for error in (summary.median_error_ratio, summary.p90_error_ratio, summary.worst_error_ratio)]
+    within = "" if goal is None or summary.within_bound_ratio is None else f"{percent(summary.within_bound_ratio)}"
+    errors = [percent(error) for error in (summary.median_error_ratio, summary.p90_error_ratio, summary.worst_error_ratio)]
     return [str(summary.num_cases), *errors, within]
 
 
 def _goal(goal: Goal | None) -> str:
     if goal is None:
         return ""
-    return f"median {_percent(goal.median_error_ratio)}, {_percent(goal.share_ratio)} within {_percent(goal.bound_ratio)}"
+    return f"median {percent(goal.median_error_ratio)}, {percent(goal.share_ratio)} within {percent(goal.bound_ratio)}"
 
 
 def _quantity_table(tables: Iterable[QuantityTable]) -> Iterator[str]:
     header = ("quantity", "n", "median", "90th percentile", "worst", "within the bound", "goal", "met")
     met = {True: "yes", False: "no", None: ""}
-    yield from _table(
+    yield from markdown_table(
         header,
         ([t.title, *_cells(t.overall, t.goal), _goal(t.goal), met[t.overall.goal_met]] for t in tables if t.overall),
     )
@@ -92,7 +99,7 @@ def _kind_table(table: QuantityTable) -> Iterator[str]:
     if table.by_kind:
         yield from ("", f"### {table.title}", "")
         header = ("kind", "n", "median", "90th percentile", "worst", "within the bound")
-        yield from _table(header, ([kind, *_cells(summary, table.goal)] for kind, summary in table.by_kind.items()))
+        yield from markdown_table(header, ([kind, *_cells(summary, table.goal)] for kind, summary in table.by_kind.items()))
 
 
 def _coverage(found: MemoryAccuracy) -> Iterator[str]:
@@ -101,15 +108,17 @@ def _coverage(found: MemoryAccuracy) -> Iterator[str]:
         yield "No answer states a range of the KV memory."
         return
     yield (
-        f"The range of the KV memory holds the printed figure in {_percent(coverage.covered_ratio)} of {coverage.num_cases} cases "
+        f"The range of the KV memory holds the printed figure in {percent(coverage.covered_ratio)} of {coverage.num_cases} cases "
         f"({coverage.num_below} below it, {coverage.num_above} above); its median width is "
-        f"{_percent(coverage.median_width_ratio)} of the figure."
+        f"{percent(coverage.median_width_ratio)} of the figure."
     )
 
 
 def _verdicts(found: MemoryAccuracy) -> Iterator[str]:
     counted = Counter((_OUTCOMES[start.outcome != "started"], start.verdict) for start in found.verdicts)
-    yield from _table(("start", *VERDICTS), ([outcome, *(str(counted[outcome, verdict]) for verdict in VERDICTS)] for outcome in _OUTCOMES))
+    yield from markdown_table(
+        ("start", *VERDICTS), ([outcome, *(str(counted[outcome, verdict]) for verdict in VERDICTS)] for outcome in _OUTCOMES)
+    )
     yield ""
     yield f"Failed, called serves: {', '.join(found.failed_called_serving()) or 'none'}."
     yield f"Started, called failing: {', '.join(found.started_called_failing()) or 'none'}."
@@ -127,4 +136,4 @@ def _miss(each: Comparison, note: str) -> str:
     told = note if len(note) <= NOTE_CHARACTERS else f"{note[:NOTE_CHARACTERS].rsplit(' ', 1)[0]} ..."
     sign = "+" if each.error_ratio > 0 else "-"
     kind = f"{each.kind}, quantised" if each.quantised else each.kind
-    return f"- {each.case} ({kind}): {each.estimated:.6g} for {each.recorded:.6g}, {sign}{_percent(abs(each.error_ratio))}. {told}".rstrip()
+    return f"- {each.case} ({kind}): {each.estimated:.6g} for {each.recorded:.6g}, {sign}{percent(abs(each.error_ratio))}. {told}".rstrip()
