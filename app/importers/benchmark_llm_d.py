@@ -31,10 +31,7 @@ def load_points(fields: ResultFields) -> Sequence[LoadPoint]:
     requests, rates = results.inside("requests"), results.inside("throughput")
     measured_by = load.label("tool") or ""
     tpot = TPOT_IS_CALLED.get(measured_by, "time_per_output_token")
-    total, failed = requests.required("total"), requests.number("failures") or 0
-    unfinished = failed + (requests.number("incomplete") or 0)
-    if unfinished >= total:
-        raise requests.wrong("failures", f"fewer than the total of {total:g}")
+    failed = requests.number("failures") or 0
     return [
         LoadPoint(
             tool="llm-d",
@@ -42,7 +39,7 @@ def load_points(fields: ResultFields) -> Sequence[LoadPoint]:
             model=_model(fields),
             concurrency=load.positive("concurrency"),
             requests_offered_per_s=load.positive("rate_qps"),
-            num_completed=total - unfinished,
+            num_completed=_completed(requests, measured_by, failed),
             num_failed=failed,
             mean_input_tokens=requests.inside("input_length").number("mean"),
             mean_output_tokens=requests.inside("output_length").number("mean"),
@@ -54,6 +51,17 @@ def load_points(fields: ResultFields) -> Sequence[LoadPoint]:
             e2e=_latency(results, "request_latency"),
         )
     ]
+
+
+def _completed(requests: ResultFields, measured_by: str, failed: float) -> float:
+    """Requests that succeeded: AIPerf's converter writes them as `total`, and as `failures` the number of distinct errors."""
+    total = requests.required("total")
+    if measured_by == "aiperf":
+        return total
+    unfinished = failed + (requests.number("incomplete") or 0)
+    if unfinished >= total:
+        raise requests.wrong("failures", f"fewer than the total of {total:g}")
+    return total - unfinished
 
 
 def _latency(results: ResultFields, name: str) -> Latency:

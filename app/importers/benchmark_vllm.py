@@ -47,7 +47,7 @@ def _milliseconds(fields: ResultFields, latency: str) -> Latency:
 def _mean_of_latencies(fields: ResultFields, completed: float, failed: float | None) -> Latency:
     """E2E is summarised only when asked for (--percentile-metrics e2el), yet `latencies` [s] lists every request.
 
-    Failed requests stand in the list unmarked, so it is used only where there are none.
+    Failed requests stand in the list as 0, so it is used only where there are none.
     """
     _, values = fields.find("latencies")
     if not isinstance(values, list) or failed or len(values) != completed:

@@ -23,6 +23,12 @@ CLOSED_LOOPS = {
     "llm-d": [f"llm-d-benchmark-8bc9f1d/from-vllm-concurrency-{n}.yaml" for n in (1, 4, 16)],
 }
 RATES = {"vllm": "vllm-0.33.0/rate.json", "guidellm": "guidellm-0.8.1/rate.json", "aiperf": "aiperf-0.13.0/rate.json"}
+FAILURES = {
+    "vllm-0.33.0/failures.json": 8,
+    "guidellm-0.8.1/failures.json": 8,
+    "aiperf-0.13.0/failures.json": 8,
+    "llm-d-benchmark-8bc9f1d/from-aiperf-failures.yaml": 1,  # kinds of error, all that the converter writes
+}
 OTHERS = {
     "vllm-0.33.0/detailed.json": "vllm",
     "llm-d-benchmark-8bc9f1d/from-guidellm-concurrency-4.yaml": "llm-d",
@@ -73,9 +79,20 @@ def test_a_rate_is_no_concurrency(tool: str, name: str) -> None:
     assert known(point.in_flight) < 4
 
 
+@pytest.mark.parametrize(("name", "num_failed"), FAILURES.items(), ids=FAILURES)
+def test_failed_requests_are_counted_and_said_and_kept_out_of_the_latencies(name: str, num_failed: int) -> None:
+    """The server refused every sixth of 48 requests."""
+    sweep = read_sweep([(FILES / name).read_text()])
+    (point,) = sweep.points
+    assert (point.num_completed, point.num_failed) == (40, num_failed)
+    assert [note.code for note in sweep.notes] == ["requests_failed"]
+    assert known(point.tpot.mean_s) == pytest.approx(BASE_TPOT_S + TPOT_PER_STREAM_S * 4, rel=0.06)
+    assert known(point.ttft.mean_s) > BASE_TTFT_S + TTFT_PER_TOKEN_S * 100
+
+
 def test_every_file_is_read_in_a_case_and_has_its_tool_named() -> None:
     found = {str(path.relative_to(FILES)) for path in FILES.glob("*/*") if path.suffix in {".json", ".jsonl", ".yaml"}}
-    assert found == {name for names in CLOSED_LOOPS.values() for name in names} | {*RATES.values(), *OTHERS, REFUSED}
+    assert found == {name for names in CLOSED_LOOPS.values() for name in names} | {*RATES.values(), *FAILURES, *OTHERS, REFUSED}
     sources = (FILES / "SOURCES.md").read_text()
     assert all(f"| {name.split('/')[0]} | " in sources for name in found)
 

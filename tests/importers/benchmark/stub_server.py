@@ -1,7 +1,7 @@
 """A stand-in for an engine's HTTP server whose latencies follow a stated law, so that the results a benchmark tool writes are known.
 
-Run `python -m tests.importers.benchmark.stub_server 8000`, then point a tool at `http://127.0.0.1:8000` with model `stub`. It speaks the
-streaming part of the OpenAI completions and chat API and of SGLang's `/generate`, with nothing but the standard library.
+Run `python -m tests.importers.benchmark.stub_server 8000 [fail_every]`, then point a tool at `http://127.0.0.1:8000` with model `stub`.
+It speaks the streaming part of the OpenAI completions and chat API and of SGLang's `/generate`, on the standard library alone.
 
 With n streams running, a prompt of p tokens: TTFT = BASE_TTFT_S + TTFT_PER_TOKEN_S p; each further token takes
 BASE_TPOT_S + TPOT_PER_STREAM_S n.
@@ -24,9 +24,11 @@ Json = Mapping[str, object]
 
 
 class Stub:
-    """Streams answers; `running` is the number of answers under way."""
+    """Streams answers; `running` is the number of answers under way. Of `fail_every` requests one is refused, none when it is 0."""
 
-    def __init__(self) -> None:
+    def __init__(self, fail_every: int) -> None:
+        self.fail_every = fail_every
+        self.received = 0
         self.running = 0
 
     async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -37,7 +39,11 @@ class Stub:
             headers = dict(line.lower().split(": ", 1) for line in head[1:] if ": " in line)
             body = await reader.readexactly(int(headers.get("content-length", 0)))
             if head[0].startswith("POST") and path in {"/v1/completions", "/v1/chat/completions", "/generate"}:
-                await self._generate(path, json.loads(body), writer)
+                self.received += 1
+                if self.fail_every and self.received % self.fail_every == 0:
+                    writer.write(b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nContent-Length: 0\r\n\r\n")
+                else:
+                    await self._generate(path, json.loads(body), writer)
             else:
                 _whole(writer, {"object": "list", "data": [{"id": "stub", "object": "model", "created": 0, "owned_by": "stub"}]})
             await writer.drain()
@@ -109,12 +115,12 @@ def _whole(writer: asyncio.StreamWriter, data: Json) -> None:
     writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
 
 
-async def serve(port: int) -> None:
+async def serve(port: int, fail_every: int) -> None:
     """Serve until cancelled."""
-    server = await asyncio.start_server(Stub().answer, "127.0.0.1", port, backlog=512)
+    server = await asyncio.start_server(Stub(fail_every).answer, "127.0.0.1", port, backlog=512)
     async with server:
         await server.serve_forever()
 
 
 if __name__ == "__main__":
-    asyncio.run(serve(int(sys.argv[1])))
+    asyncio.run(serve(int(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 0))
