@@ -71,7 +71,9 @@ class ResultFields(ConfigFields):
         values = {each: self.number(name, maximum=limit) for each, name in statistics.items()}
         if values.get("mean") == 0:
             return Latency()
-        return Latency.model_validate({f"{each}_s": value * seconds_per_unit for each, value in values.items() if value is not None})
+        return Latency.model_validate(
+            {f"{each}_s": min(value * seconds_per_unit, MAX_SECONDS) for each, value in values.items() if value is not None}
+        )
 
     def latency_with_unit(self, unit_field: str, statistics: Mapping[str, str]) -> Latency:
         """As `latency`, in the unit that the object itself names; nothing when the object is empty."""

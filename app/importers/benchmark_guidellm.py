@@ -38,7 +38,7 @@ def _point(benchmark: ResultFields, version: str | None, model: str | None) -> L
         model=model,
         concurrency=_concurrency(strategy),
         requests_offered_per_s=strategy.positive("rate"),
-        num_completed=totals.required("successful"),
+        num_completed=totals.count("successful"),
         num_failed=totals.number("errored"),
         duration_s=benchmark.number("duration", maximum=MAX_SECONDS),
         mean_input_tokens=_mean(metrics, "prompt_token_count"),

@@ -16,7 +16,7 @@ def is_sglang(fields: ResultFields) -> bool:
 
 def load_points(fields: ResultFields) -> Sequence[LoadPoint]:
     """The one point of a line; `server_info` is what the server said of itself when it was an SGLang server."""
-    completed = fields.required("completed")
+    completed = fields.count("completed")
     return [
         LoadPoint(
             tool="sglang",

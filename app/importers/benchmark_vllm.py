@@ -16,7 +16,7 @@ def is_vllm(fields: ResultFields) -> bool:
 
 def load_points(fields: ResultFields) -> Sequence[LoadPoint]:
     """The one point of an object."""
-    completed = fields.required("completed")
+    completed = fields.count("completed")
     failed = fields.number("failed")
     return [
         LoadPoint(
