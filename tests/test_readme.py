@@ -51,7 +51,7 @@ def test_answers_are_what_the_readme_shows(client: TestClient, call: str, shown:
 
 def test_every_calculation_is_shown() -> None:
     assert [re.search(r"8000/([\w/]+)", call).group(1) for call, _ in SHOWN] == [  # type: ignore[union-attr]
-        "memory", "memory/reconcile", "kv", "concurrency", "capacity", "cost", "diagnose",
+        "memory", "memory/reconcile", "kv", "concurrency", "performance", "capacity", "cost", "diagnose",
     ]  # fmt: skip
 
 

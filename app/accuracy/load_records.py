@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from app.accuracy.records import RecordsUnreadable
+from app.domain.batching import NATURAL_WIDTH_RATIO
 from app.domain.value import Value
 
 Load = Literal["closed", "burst", "static_batch", "open", "offline"]
@@ -21,8 +22,6 @@ BENCHMARK_WAVES = 10
 https://github.com/SemiAnalysisAI/InferenceX/tree/main/benchmarks (num-prompts)."""
 BENCHMARK_WIDTH_RATIO = 0.2 / 0.9
 """Width of lengths drawn evenly from 0.8 to 1.0 of the nominal ones / their mean."""
-NATURAL_WIDTH_RATIO = 0.6 / 0.9
-"""The same of recorded conversations."""
 _ENGINES = {"vllm": "vllm", "sglang": "sglang", "tensorrt": "tensorrt-llm"}
 _WEIGHTS = {"fp4": "nvfp4", "awq-int4": "awq", "int8-w8a8": "int8", "gptq-int8": "int8"}
 _NARROW = {"fp8", "nvfp4", "mxfp4", "fp4"}
@@ -199,7 +198,7 @@ def _throughput_case(row: dict[str, Any]) -> LoadRecord | LeftOutLoad:
         output_tokens=max(1.0, row["osl_mean"]),
         concurrency=concurrency,
         request_rps=row["request_rate_rps"] and row["request_rate_rps"] / replicas,
-        num_requests={"burst": 1, "closed": BENCHMARK_WAVES}.get(load, 0) * (concurrency or 0) or None,
+        num_requests={"burst": 1, "static_batch": 1, "closed": BENCHMARK_WAVES}.get(load, 0) * (concurrency or 0) or None,
         length_width_ratio=0.0 if fixed else NATURAL_WIDTH_RATIO,
         output_tokens_per_s=row["output_tok_s_total"] and row["output_tok_s_total"] / replicas,
         ttft_s=_seconds(row["ttft_ms_mean"], row["ttft_ms_p50"]),

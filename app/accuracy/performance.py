@@ -1,22 +1,25 @@
 """The planner's speed against recorded loads: TTFT, TPOT and output rate, each with its range."""
 
 from collections.abc import Iterable, Iterator
-from typing import Any, Literal, NamedTuple
+from dataclasses import replace
+from typing import Literal, NamedTuple
 
 from pydantic import ValidationError
 
 from app.accuracy.load_records import LeftOutLoad, LoadRecord
-from app.domain.batching import state_of
+from app.domain.batching import run_rps, state_of
 from app.domain.catalog import Catalog
 from app.domain.deployment import Deployment
 from app.domain.errors import PlannerError
 from app.domain.load_state import LoadState
 from app.domain.performance import Lengths, Performance, performance_of
 from app.domain.performance_estimate import Quantity
-from app.domain.step_class import GpuClass
+from app.domain.step_class import GpuClass, Load
+from app.domain.step_constants import StepModel
 from app.domain.value import Value
 
 Kind = Literal["dense", "moe"]
+_LOADS: dict[str, Load] = {"offline": "offline", "static_batch": "batch", "burst": "burst"}
 
 
 class SpeedComparison(Value):
@@ -81,13 +84,19 @@ class RatioSummary(NamedTuple):
     """Share whose stated range holds the recorded figure."""
 
 
-def speed_accuracy(catalog: Catalog, records: Iterable[LoadRecord], left_out: Iterable[LeftOutLoad] = ()) -> SpeedAccuracy:
-    """Score the planner on recorded loads: every one that a request means, none left out because it disagrees."""
+def speed_accuracy(
+    catalog: Catalog, records: Iterable[LoadRecord], left_out: Iterable[LeftOutLoad] = (), *, without_scored: StepModel
+) -> SpeedAccuracy:
+    """Score the planner on recorded loads: every one that a request means, none left out because it disagrees.
+
+    The catalog's constants may know every series: those that are scored are predicted with `without_scored`, which was fitted without them.
+    """
+    blind = replace(catalog, steps=without_scored)
     read, left = list(records), list(left_out)
     comparisons: list[SpeedComparison] = []
     for each in read:
         try:
-            comparisons += _compare(each, _performance(catalog, each))
+            comparisons += _compare(each, _performance(blind if each.part == "scored" else catalog, each))
         except (PlannerError, ValidationError) as error:
             left.append(LeftOutLoad(id=each.id, reason=f"refused: {str(error).splitlines()[0]}"))
     return SpeedAccuracy(num_records=len(read), comparisons=comparisons, left_out=left)
@@ -125,26 +134,30 @@ def _performance(catalog: Catalog, record: LoadRecord) -> Performance:
         Lengths(record.input_tokens, record.output_tokens),
         num_requests=record.num_requests,
         length_width_ratio=record.length_width_ratio,
+        load=_LOADS.get(record.load, "served"),
     )
 
 
 def _state(record: LoadRecord, performance: Performance) -> LoadState | None:
-    serving = performance.serving
+    """The state of the load, with the rate over the whole run; None where requests arrive faster than they end."""
     if record.load == "offline":
-        return performance.saturated
-    batching: Any = "static" if record.load in ("static_batch", "burst") else "continuous"
-    return state_of(serving, batching, concurrency=record.concurrency, request_rps=record.request_rps)
+        state = performance.saturated
+        rate = state.admitted / (record.output_tokens * state.tpot_s)
+        return state._replace(request_rps=rate * performance.constants.offline_ratio)
+    state_or_none = state_of(performance.serving, "continuous", concurrency=record.concurrency, request_rps=record.request_rps)
+    if record.load in ("burst", "static_batch") and state_or_none is not None and record.concurrency is not None:
+        return state_or_none._replace(request_rps=run_rps(performance.serving, record.concurrency))
+    return state_or_none
 
 
 def _compare(record: LoadRecord, performance: Performance) -> Iterator[SpeedComparison]:
     if performance.places < 1:
         raise PlannerError("the planner says that it does not serve")
-    state = _state(record, performance)
-    if state is None:
-        raise PlannerError("the planner says that the rate saturates the replica")
+    served = _state(record, performance)
+    state = served or performance.saturated
     recorded: dict[Quantity, tuple[float, float | None]] = {
         "throughput": (state.request_rps * record.output_tokens, record.output_tokens_per_s),
-        "ttft": (state.waiting.ttft_s, record.ttft_s),
+        "ttft": (state.waiting.ttft_s, None if served is None else record.ttft_s),
         "tpot": (state.tpot_s, record.tpot_s if record.output_tokens > 1 else None),
     }
     for quantity, (predicted, actual) in recorded.items():

@@ -71,8 +71,9 @@ def speed_summary(found: SpeedAccuracy) -> str:
     """The rows that were not used for fitting against the goals, those of the fit beside them."""
     judged = len({row.case for row in found.comparisons})
     lines = [
-        f"{judged} of {found.num_records} recorded loads are judged; the constants were fitted to three of four series (model, accelerator "
-        "and engine), the rows of the fourth are scored. Errors are of predicted / recorded; the range is the one that the answer states.",
+        f"{judged} of {found.num_records} recorded loads are judged. Of four series (model, accelerator and engine) one is scored with "
+        "constants that were fitted without it; the rows of the others (fit) are predicted with those of the catalog, which know all. "
+        "Errors are of predicted / recorded; the range is the one that the answer states.",
         "",
         *markdown_table((*HEADER, "goal", "met"), _goal_rows(found.comparisons)),
     ]

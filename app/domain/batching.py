@@ -5,6 +5,10 @@ from typing import Literal
 from app.domain.load_state import LoadState, WaitingTimes
 from app.domain.serving import MOST_ROUNDS, TOLERANCE, Serving
 
+NATURAL_WIDTH_RATIO = 0.6 / 0.9
+"""Width of the lengths of recorded conversations, for which `longest_output_ratio` was fitted."""
+LAST_OF_BATCH = 8
+"""One of so many sequences still runs while the longest outputs end."""
 Batching = Literal["continuous", "dynamic", "static"]
 
 
@@ -21,15 +25,15 @@ def state_of(serving: Serving, batching: Batching, *, concurrency: float | None,
 def whole_batches(serving: Serving, concurrency: float) -> LoadState:
     """Batches of whole requests, `concurrency` in the system: all prompts first, then steps until the longest output ends.
 
-    B = min(C, places); batch time = B x prompt in a burst + decode steps x t(B, 0); those that are not in the batch wait for
-    (C - B) / B batches. Nothing joins on the way; outputs are taken to be equally long.
+    B = min(C, places); batch time = B x prompt in a burst + decode steps x t(B, 0) + `longest_output_s`; those that are not in the batch
+    wait for (C - B) / B batches. Nothing joins on the way.
     """
     batch = min(concurrency, serving.most_admitted)
     share, constants = batch / serving.groups, serving.timer.constants
     decode = serving.step(share, 0)
     prefill_s = share * serving.burst_s(share)
     server_s = constants.request_s + constants.request_concurrency_s * batch + constants.input_token_s * serving.input_tokens
-    inside_s = server_s + prefill_s + serving.decode_steps * decode.total_s
+    inside_s = server_s + prefill_s + serving.decode_steps * decode.total_s + longest_output_s(serving, share)
     waiting = WaitingTimes(server_s, 0.0, prefill_s, 0.0, 0.0, (concurrency - batch) / batch * inside_s)
     return LoadState(
         concurrency,
@@ -45,6 +49,26 @@ def whole_batches(serving: Serving, concurrency: float) -> LoadState:
         inside_s + waiting.admission_s,
         batch / inside_s,
     )
+
+
+def longest_output_s(serving: Serving, num_sequences: float) -> float:
+    """What the longest output of a batch takes beyond the mean one, few others running by then [s].
+
+    decode steps x longest_output_ratio x width of the lengths / NATURAL_WIDTH_RATIO x t(B / 8, 0).
+    """
+    share = min(1.0, serving.length_width_ratio / NATURAL_WIDTH_RATIO)
+    if not share:
+        return 0.0
+    extra = serving.decode_steps * serving.timer.constants.longest_output_ratio * share
+    return extra * serving.step(num_sequences / LAST_OF_BATCH, 0).total_s
+
+
+def run_rps(serving: Serving, concurrency: float) -> float:
+    """Requests per second of a run that sends `concurrency` requests at once and none after, until the last one ends [requests/s]."""
+    if concurrency <= serving.most_admitted:
+        return whole_batches(serving, concurrency).request_rps
+    last_s = longest_output_s(serving, serving.most_admitted / serving.groups)
+    return concurrency / (concurrency / serving.closed(concurrency).request_rps + last_s)
 
 
 def arriving_batches(serving: Serving, request_rps: float, most: int, *, waits_until_full: bool) -> LoadState | None:

@@ -16,7 +16,7 @@ from app.domain.memory import fit
 from app.domain.memory_fit import Fit
 from app.domain.serving import Serving
 from app.domain.step import StepTimer, step_timer
-from app.domain.step_class import StepClass, gpu_class
+from app.domain.step_class import Load, StepClass, gpu_class
 from app.domain.step_constants import ROOFLINE, Constants, StepModel
 from app.domain.step_work import Contexts, StepWork, step_work
 
@@ -25,6 +25,8 @@ USUAL_TOKEN_BUDGET = 8192
 TensorRT-LLM (https://github.com/vllm-project/vllm/blob/v0.19.1/vllm/engine/arg_utils.py, https://docs.sglang.io/)."""
 USUAL_PLACES = 1024
 """Sequences where neither the cache of the model nor max_num_seqs limits them: the default of vLLM servers on large devices."""
+SERVER_CONSTANTS = ("request_s", "request_concurrency_s", "input_token_s", "residual_iterations", "prefill_queue_ratio")
+"""What a run without a server does not wait for."""
 MOST_SEQUENCES = 65536
 """Batches above this are not looked at."""
 
@@ -134,14 +136,24 @@ class Performance:
         return replace(self, deployment=deployment, work=plain_work, draft=None)
 
     @cached_property
+    def _known(self) -> dict[float, LoadState]:
+        return {}
+
+    def closed(self, concurrency: float) -> LoadState:
+        """Steady state at a concurrency, computed once."""
+        if concurrency not in self._known:
+            self._known[concurrency] = self.serving.closed(concurrency)
+        return self._known[concurrency]
+
+    @property
     def saturated(self) -> LoadState:
         """Every place taken: more requests only wait."""
-        return self.serving.closed(self.places)
+        return self.closed(self.places)
 
     def curve(self) -> list[LoadState]:
         """Steady states at 1, 2, 4 ... and at every place taken."""
         levels = [float(level) for level in ramp(int(self.places))]
-        states = [self.serving.closed(level) for level in levels if level < self.places]
+        states = [self.closed(level) for level in levels if level < self.places]
         return [*states, self.saturated]
 
     def compute_bound_sequences(self) -> int | None:
@@ -191,6 +203,7 @@ def performance_of(
     draft: Llm | None = None,
     num_requests: float | None = None,
     length_width_ratio: float = 0.0,
+    load: Load = "served",
 ) -> Performance:
     """A deployment and its lengths, ready to be asked; `model` holds the constants, `draft` is the draft model of speculation.
 
@@ -203,10 +216,14 @@ def performance_of(
         gpu_class(gpu),
         work.products.weight_class,
         "moe" if work.model.experts else "dense",
+        load=load,
         era=model.era_of(deployment.engine, deployment.engine_version),
         dense_weights=work.products.dense_class,
+        link=work.tensor_link.kind if deployment.tp > 1 else "none",
     )
     constants = model.constants_of(step_class)
+    if load in ("offline", "batch"):
+        constants = constants._replace(**dict.fromkeys(SERVER_CONSTANTS, 0.0))
     places, limit = _places(found, deployment, lengths.input_tokens + constants.held_output_ratio * lengths.output_tokens)
     timer = None
     if draft is not None:

@@ -118,7 +118,9 @@ def answer_performance(
 
     def solve(serving: Serving, how: Batching) -> LoadState | None:
         key = (id(serving), how)
-        if key not in known:
+        if key not in known and serving is performance.serving and how == "continuous" and concurrency is not None:
+            known[key] = performance.closed(concurrency)
+        elif key not in known:
             known[key] = state_of(serving, how, concurrency=concurrency, request_rps=request_rps)
         return known[key]
 

@@ -14,7 +14,7 @@ from app.domain.value import Value
 
 PREFIX_HITS = (0.0, 0.5, 0.8)
 """Hit ratios at which the effect of the prefix cache is shown."""
-TOKEN_BUDGETS = (2048, 8192, 16384)
+TOKEN_BUDGETS = (2048, 8192)
 """Token budgets at which their effect is shown, beside the deployment's own."""
 BATCHINGS: tuple[Batching, ...] = ("continuous", "dynamic", "static")
 

@@ -98,10 +98,10 @@ def _times(performance: Performance, state: LoadState) -> Iterator[Step]:
 
 _WAITING = {
     "server_s": "request_s + request_concurrency_s x requests in the system + input_token_s x prompt tokens",
-    "residual_s": "residual_iterations x mean square of the steps / mean step",
+    "residual_s": "residual_iterations x decode step + (mean square of the steps / mean step - decode step) / 2",
     "prefill_s": "steps of the prompt beside the running sequences",
     "prompts_ahead_s": "prompts that arrived before: prefill_queue_ratio x busy / (1 - 0.9 busy) x prefill / 2, or what the budget delays",
-    "start_s": "start_ratio x half of the prompts of the burst / waves of the run",
+    "start_s": "half of the prompts of the burst x share of the waves of the run that still start together",
     "admission_s": "requests without a place / requests with one x time inside; at a rate, the wait for one of several servers",
 }
 

@@ -30,8 +30,8 @@ class _Interference(NamedTuple):
     often: float
     busy_s: float
     """Time with prompts per step [s]."""
-    mean_square: float
-    """Of the steps [s^2]."""
+    square_ratio: float
+    """Mean square of the steps / mean step: twice what is left of the step that an arrival meets [s]."""
 
 
 @dataclass(frozen=True)
@@ -128,12 +128,13 @@ class Serving:
         often = min(1.0, max(-math.expm1(-lam * steps), arriving / self.token_budget))
         carried = min(arriving / often, self.token_budget)
         decode, mixed = self.step(running, 0), self.step(running, carried)
-        square = (1 - often) * decode.total_s**2 + often * mixed.total_s**2
         if not self.prefill_first:
-            return _Interference(decode, mixed, carried, often, often * mixed.total_s, square)
+            square = (1 - often) * decode.total_s**2 + often * mixed.total_s**2
+            mean_s = (1 - often) * decode.total_s + often * mixed.total_s
+            return _Interference(decode, mixed, carried, often, often * mixed.total_s, square / mean_s)
         chunk = self.step(0, tokens / steps)
         both = IterationTime(*(one + other for one, other in zip(decode, chunk, strict=True)))
-        return _Interference(decode, both, tokens / steps, lam * steps, lam * steps * chunk.total_s, square)
+        return _Interference(decode, both, tokens / steps, lam * steps, lam * steps * chunk.total_s, decode.total_s)
 
     def _start_share(self, concurrency: float, admitted: float, alone: float, decode_s: float) -> float:
         """Share of a burst of prompts that the mean request of a run waits for; 0 in the steady state.
@@ -172,16 +173,18 @@ class Serving:
         excess_steps = admitted / self.groups * self.computed_tokens / self.token_budget - self.decode_steps - steps
         waiting = WaitingTimes(
             constants.request_s + constants.request_concurrency_s * concurrency + constants.input_token_s * self.input_tokens,
-            constants.residual_iterations * found.mean_square / step_s,
+            constants.residual_iterations * decode.total_s + max(0.0, found.square_ratio - decode.total_s) / 2,
             prompt_s,
             max(min(ahead_s, behind_s), 0.0 if self.prefill_first else excess_steps * step_s),
-            constants.start_ratio * share * behind_s,
+            share * behind_s,
             0.0,
         )
         decode_s = self.decode_steps * step_s
         inside_s = waiting.ttft_s + decode_s
         if concurrency > admitted:
-            waiting = waiting._replace(admission_s=(concurrency - admitted) / admitted * inside_s)
+            # Of a single wave nobody comes after: the mean request waits for half of those without a place.
+            half = 0.5 if self.num_requests is not None and self.num_requests <= concurrency else 1.0
+            waiting = waiting._replace(admission_s=half * (concurrency - admitted) / admitted * inside_s)
         return LoadState(
             concurrency,
             admitted,

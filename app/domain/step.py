@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from app.domain.model_work import LayerCounts
-from app.domain.step_constants import Constants, KernelsPerLayer
+from app.domain.kernels import KernelsPerLayer
+from app.domain.step_constants import Constants
 from app.domain.step_work import ACTIVATION_BYTES, Contexts, StepWork
 
 Part = Literal["memory", "compute", "communication", "overhead"]
@@ -12,6 +12,7 @@ OVERLAP = 3.0
 """Reading and computing overlap: their joint time is this norm of both, between the larger (full overlap) and the sum (none)."""
 ALL_REDUCES_PER_LAYER = 2
 """One after the mixer and one after the feed-forward part: https://arxiv.org/abs/1909.08053 section 3."""
+SIXTEEN_BITS = ("fp16", "bf16", "fp32")
 ALL_TO_ALLS_PER_LAYER = 2
 """Tokens to their experts and back: https://arxiv.org/abs/2006.16668 section 3."""
 
@@ -57,7 +58,7 @@ class ExpertTimes(NamedTuple):
     read_s: float
     """Reading all of them on one accelerator [s]; N tokens touch 1 - missed^N of it."""
     missed_ratio: float
-    """Chance that a token does not choose an expert: 1 - k/E."""
+    """Chance that a token does not choose an expert: (1 - k/E)^expert_choice_ratio."""
     compute_s_per_token: float
     """Their products at full rate [s]."""
     half_tokens: float
@@ -144,7 +145,7 @@ def step_timer(work: StepWork, constants: Constants, at: Contexts, kernels: Kern
     dense_s = 2 * (model.mixer_params / products.mixer_flops_per_s + model.dense_params / products.dense_flops_per_s)
     attention = constants.attention_peak_ratio * products.sixteen_flops_per_s * work.dp
     messages_s, sent_s = _communication(work, constants)
-    launched = 0.0 if kernels is None else num_kernels(model.layers, kernels, constants)
+    launched = 0.0 if kernels is None else num_kernels(work, kernels, constants)
     return StepTimer(
         work=work,
         constants=constants,
@@ -164,17 +165,48 @@ def step_timer(work: StepWork, constants: Constants, at: Contexts, kernels: Kern
     )
 
 
-def num_kernels(layers: LayerCounts, kernels: KernelsPerLayer, constants: Constants) -> float:
-    """Kernels of a step, those of latent attention, routed and shared experts counted by how long they take against others."""
-    usual = kernels.num_attention * layers.attention + kernels.num_qk_norm * layers.qk_norm
-    usual += kernels.num_recurrent * layers.recurrent + kernels.num_dense * layers.dense
-    latent = kernels.num_latent * layers.latent + kernels.num_indexer * layers.indexer
-    return (
-        usual
-        + constants.latent_kernel_ratio * latent
-        + constants.expert_kernel_ratio * kernels.num_expert * layers.expert
-        + constants.shared_kernel_ratio * kernels.num_shared * layers.shared
+class KernelCount(NamedTuple):
+    """Kernels of one kind in a step."""
+
+    per_layer: int
+    num_layers: float
+    ratio: float
+    """Fixed time of one / kernel_s."""
+
+
+def kernel_counts(work: StepWork, kernels: KernelsPerLayer, constants: Constants) -> list[KernelCount]:
+    """Kernels of a step by kind; activations are quantised where products run below 16 bits."""
+    layers, products, latent, quantise = (
+        work.model.layers,
+        work.products,
+        constants.latent_kernel_ratio,
+        constants.quantise_kernel_ratio,
     )
+    found = [
+        KernelCount(kernels.num_attention, layers.attention, 1.0),
+        KernelCount(kernels.num_qk_norm, layers.qk_norm, 1.0),
+        KernelCount(kernels.num_recurrent, layers.recurrent, 1.0),
+        KernelCount(kernels.num_dense, layers.dense, 1.0),
+        KernelCount(kernels.num_latent, layers.latent, latent),
+        KernelCount(kernels.num_indexer, layers.indexer, latent),
+        KernelCount(kernels.num_expert, layers.expert, constants.expert_kernel_ratio),
+        KernelCount(kernels.num_shared, layers.shared, constants.shared_kernel_ratio),
+    ]
+    if products.mixer_format not in SIXTEEN_BITS:
+        found += [
+            KernelCount(kernels.num_quantise_attention, layers.attention + layers.recurrent, quantise),
+            KernelCount(kernels.num_quantise_latent, layers.latent, quantise),
+            KernelCount(kernels.num_quantise_dense, layers.dense, quantise),
+            KernelCount(kernels.num_quantise_shared, layers.shared, quantise),
+        ]
+    if products.expert_format not in SIXTEEN_BITS:
+        found.append(KernelCount(kernels.num_quantise_expert, layers.expert, quantise))
+    return [count for count in found if count.num_layers]
+
+
+def num_kernels(work: StepWork, kernels: KernelsPerLayer, constants: Constants) -> float:
+    """Kernels of a step, each counted by how long it takes against others."""
+    return sum(count.per_layer * count.num_layers * count.ratio for count in kernel_counts(work, kernels, constants))
 
 
 def _experts(work: StepWork, constants: Constants) -> list[ExpertTimes]:
@@ -191,7 +223,7 @@ def _experts(work: StepWork, constants: Constants) -> list[ExpertTimes]:
         found.append(
             ExpertTimes(
                 read_s=share / (constants.expert_bandwidth_ratio * work.bandwidth_bytes_per_s),
-                missed_ratio=1.0 - chosen,
+                missed_ratio=(1.0 - chosen) ** constants.expert_choice_ratio,
                 compute_s_per_token=2 * experts.num_expert_params * chosen / rate,
                 half_tokens=constants.expert_half_tokens / chosen,
             )

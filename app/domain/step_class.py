@@ -9,7 +9,9 @@ from app.domain.step_work import WeightClass
 GpuClass = Literal["hopper", "blackwell", "ampere", "card", "amd", "other"]
 """Accelerators whose kernels behave alike; `card` is every other NVIDIA device."""
 Kind = Literal["dense", "moe"]
-Load = Literal["served", "offline", "burst", "static_batch"]
+Load = Literal["served", "burst", "offline", "batch"]
+"""served: over HTTP; burst: all requests at once over HTTP; offline: a run without a server, as many at once as the engine takes; batch:
+one batch without a server."""
 
 
 class StepClass(NamedTuple):
@@ -24,6 +26,8 @@ class StepClass(NamedTuple):
     """Range of versions whose constants differ, as the file calls it."""
     dense_weights: WeightClass = "16"
     """Weights outside the experts."""
+    link: str = "none"
+    """Kind of link between tensor-parallel ranks; none where there is one rank."""
 
 
 def gpu_class(gpu: Gpu) -> GpuClass:

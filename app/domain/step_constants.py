@@ -7,9 +7,9 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field, PositiveInt
 
-from app.domain.attention import Count
 from app.domain.deployment import EngineName
 from app.domain.engine import version_key
+from app.domain.kernels import KernelsPerLayer
 from app.domain.llm import Slug
 from app.domain.step_class import GpuClass, Kind, Load, StepClass
 from app.domain.step_work import WeightClass
@@ -29,6 +29,8 @@ ConstantName = Literal[
     "latent_kernel_ratio",
     "expert_kernel_ratio",
     "shared_kernel_ratio",
+    "quantise_kernel_ratio",
+    "expert_choice_ratio",
     "message_s",
     "link_ratio",
     "step_s",
@@ -38,8 +40,9 @@ ConstantName = Literal[
     "input_token_s",
     "residual_iterations",
     "prefill_queue_ratio",
-    "start_ratio",
     "held_output_ratio",
+    "longest_output_ratio",
+    "offline_ratio",
 ]
 Factor = Annotated[float, Field(ge=0.01, le=100)]
 
@@ -65,12 +68,14 @@ class Effect(Given):
     """Range of engine versions."""
     dense_weights: WeightClass | None = None
     """Class of weight formats outside the experts."""
+    link: str | None = Field(default=None, max_length=20)
+    """Kind of link between tensor-parallel ranks."""
     factor_ratio: Factor
     """Multiplies the constant."""
 
     @cached_property
     def _wanted(self) -> tuple[str | None, ...]:
-        return self.engine, self.gpu_class, self.weights, self.kind, self.load, self.era, self.dense_weights
+        return self.engine, self.gpu_class, self.weights, self.kind, self.load, self.era, self.dense_weights, self.link
 
     def holds(self, found: StepClass) -> bool:
         """Whether the class has everything that the effect names."""
@@ -139,27 +144,6 @@ class Era(Given):
     """First version that is no longer meant."""
 
 
-class KernelsPerLayer(Given):
-    """Kernels that a layer launches, by what it holds: the fixed time of a step follows their number."""
-
-    num_attention: Count
-    """Attention over keys and values: norm, projections, rotation, cache write, attention, output, sum with the stream."""
-    num_qk_norm: Count
-    """Further ones where queries and keys are normalised."""
-    num_recurrent: Count
-    """Recurrent mixer."""
-    num_dense: Count
-    """Dense feed-forward part."""
-    num_latent: Count
-    """Latent attention."""
-    num_indexer: Count
-    """Further ones of an indexer."""
-    num_expert: Count
-    """Routed experts: router, choice, sorting, two grouped products, activation, sum."""
-    num_shared: Count
-    """Shared experts."""
-
-
 class Constants(NamedTuple):
     """Resolved for one class; times in seconds, ratios of data sheet figures."""
 
@@ -189,6 +173,10 @@ class Constants(NamedTuple):
     """The same of routed experts."""
     shared_kernel_ratio: float
     """The same of shared experts."""
+    quantise_kernel_ratio: float
+    """Fixed time per kernel that quantises activations / kernel_s."""
+    expert_choice_ratio: float
+    """Tokens that choose experts independently / tokens of a step: tokens of one text choose alike."""
     message_s: float
     """Fixed time per collective between accelerators."""
     link_ratio: float
@@ -207,10 +195,12 @@ class Constants(NamedTuple):
     """Steps in flight that a new request waits for."""
     prefill_queue_ratio: float
     """Waiting behind other prompts / that of a queue with one server."""
-    start_ratio: float
-    """Waiting behind the burst with which a run starts / what the order of its waves says."""
     held_output_ratio: float
     """Share of its output that a sequence counts with when the engine admits another: it grows while others end."""
+    longest_output_ratio: float
+    """Steps by which the longest output of a batch of recorded conversations outlasts the mean / steps of the mean."""
+    offline_ratio: float
+    """Output rate of a whole offline run, start and end included / its steady state."""
 
 
 class StepModel(Given):

@@ -3,11 +3,12 @@
 from collections.abc import Iterator
 
 from app.domain.bounds import ATTENTION_SOURCE, BANDWIDTH_SOURCE, PREFILL_SOURCE
+from app.domain.kernels import KernelsPerLayer
 from app.domain.kv_working import sequence_step
 from app.domain.provenance import Basis, Step, step
-from app.domain.step import ALL_REDUCES_PER_LAYER, ALL_TO_ALLS_PER_LAYER, OVERLAP, IterationTime, StepTimer, num_kernels
+from app.domain.step import ALL_REDUCES_PER_LAYER, ALL_TO_ALLS_PER_LAYER, OVERLAP, IterationTime, StepTimer, kernel_counts, num_kernels
 from app.domain.step_class import StepClass
-from app.domain.step_constants import LIMIT_POWER, Constants, KernelsPerLayer, StepConstant, StepModel
+from app.domain.step_constants import LIMIT_POWER, Constants, StepConstant, StepModel
 from app.domain.step_work import ACTIVATION_BYTES, StepWork
 from app.domain.units import plain
 
@@ -55,22 +56,13 @@ def term_steps(timer: StepTimer, kernels: KernelsPerLayer) -> Iterator[Step]:
     yield from _reading(timer)
     yield from _computing(timer)
     yield from _sending(timer)
-    work, constants, layers = timer.work, timer.constants, timer.work.model.layers
-    counted = [
-        (kernels.num_attention, layers.attention, 1.0),
-        (kernels.num_qk_norm, layers.qk_norm, 1.0),
-        (kernels.num_recurrent, layers.recurrent, 1.0),
-        (kernels.num_dense, layers.dense, 1.0),
-        (kernels.num_latent, layers.latent, constants.latent_kernel_ratio),
-        (kernels.num_indexer, layers.indexer, constants.latent_kernel_ratio),
-        (kernels.num_expert, layers.expert, constants.expert_kernel_ratio),
-        (kernels.num_shared, layers.shared, constants.shared_kernel_ratio),
-    ]
-    launched = num_kernels(layers, kernels, constants)
+    work, constants = timer.work, timer.constants
+    counted = kernel_counts(work, kernels, constants)
+    launched = num_kernels(work, kernels, constants)
     yield step(
         "num_kernels",
         "sum over kinds of layers: kernels per layer x layers x time of one / kernel_s",
-        " + ".join(f"{each} x {plain(count)} x {plain(ratio)}" for each, count, ratio in counted if count) or "0",
+        " + ".join(f"{each} x {plain(count)} x {plain(ratio)}" for each, count, ratio in counted) or "0",
         launched,
         "kernels",
         KERNELS_SOURCE,
@@ -252,7 +244,12 @@ def iteration_steps(
         compute.append(products)
         experts.append(_joint(read, products))
     if experts:
-        yield line("experts_s", "joint(experts_s x (1 - missed^N), (N + half) x experts_s_per_token)", " + ".join(experts), found.experts_s)
+        yield line(
+            "experts_s",
+            "joint(experts_s x (1 - (1 - k/E)^(expert_choice_ratio N)), (N + half) x experts_s_per_token)",
+            " + ".join(experts),
+            found.experts_s,
+        )
     read, scores = f"{count} x {plain(timer.kv_s_per_sequence)}", f"{plain(positions)} x {plain(timer.attention_s_per_position)}"
     yield line("attention_s", "max(sequences x cache, positions x attention)", f"max({read}, {scores})", found.attention_s)
     memory.append(read)

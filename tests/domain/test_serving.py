@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.domain.batching import arriving_batches, state_of, whole_batches
+from app.domain.batching import arriving_batches, longest_output_s, run_rps, state_of, whole_batches
 from app.domain.deployment import Deployment, Speculative
 from app.domain.load_state import LoadState
 from app.domain.performance import Lengths, Performance, performance_of
@@ -103,15 +103,13 @@ def test_prompts_beyond_the_budget_wait_for_steps() -> None:
 def test_a_run_that_starts_at_once_waits_longer_for_first_tokens() -> None:
     steady, run = serving(), serving(run=640)
     assert steady.closed(64).waiting.start_s == 0
-    assert run.closed(64).waiting.start_s == pytest.approx(
-        run.timer.constants.start_ratio * 0.1 * 63 / 2 * run.burst_s(64), rel=1e-6
-    )  # ten waves
+    assert run.closed(64).waiting.start_s == pytest.approx(0.1 * 63 / 2 * run.burst_s(64))  # ten waves
 
 
 def test_equal_lengths_stay_together_where_prompts_run_first() -> None:
     fixed = serving(engine="sglang", run=640)
     spread = replace(fixed, length_width_ratio=0.2)
-    waits = [of.closed(64).waiting.start_s / of.timer.constants.start_ratio / (63 / 2 * of.burst_s(64)) for of in (fixed, spread)]
+    waits = [of.closed(64).waiting.start_s / (63 / 2 * of.burst_s(64)) for of in (fixed, spread)]
     assert waits[0] == pytest.approx(1)
     assert 0.1 <= waits[1] < 0.9
     exact = sum(max(0.0, 1 - waves(spread) * math.sqrt(wave)) for wave in range(1, 10))
@@ -196,3 +194,19 @@ def test_prediction_layers_take_their_share() -> None:
     plain = of.timer.iteration(1 / of.work.positions_per_sequence, 0).total_s
     assert of.draft_s(1) == pytest.approx(plain / 61)
     assert of.without_speculation().serving.draft_s is None
+
+
+def test_the_longest_output_of_a_batch_keeps_it() -> None:
+    of = replace(serving(), most_admitted=64.0)
+    varied = replace(of, length_width_ratio=0.6 / 0.9)
+    assert longest_output_s(of, 16) == 0
+    assert longest_output_s(varied, 16) == pytest.approx(499 * of.timer.constants.longest_output_ratio * of.step(2, 0).total_s)
+    assert whole_batches(varied, 16).e2e_s - whole_batches(of, 16).e2e_s == pytest.approx(longest_output_s(varied, 16))
+
+
+def test_a_run_of_one_wave_ends_with_its_last_request() -> None:
+    of = replace(serving(run=40), most_admitted=64.0)
+    assert run_rps(of, 40) == whole_batches(of, 40).request_rps
+    more = replace(of, most_admitted=10.0)
+    assert run_rps(more, 40) == pytest.approx(more.closed(40).request_rps)
+    assert run_rps(replace(more, length_width_ratio=0.5), 40) < run_rps(more, 40)

@@ -199,7 +199,7 @@ def test_accelerators_fall_into_classes(slug: str, found: str) -> None:
 def test_an_unknown_effect_is_one_and_a_limit_is_kept() -> None:
     model = BUNDLED.steps
     base = {constant.name: constant.base for constant in model.constants}
-    nothing = StepClass("generic", "other", "16", "dense", era="no such era")
+    nothing = StepClass("llama.cpp", "other", "16", "dense", era="no such era")
     kinds = [effect for constant in model.constants for effect in constant.effects if effect.holds(nothing)]
     assert all(effect.engine is None and effect.gpu_class is None for effect in kinds)
     found = model.constants_of(nothing)
@@ -221,7 +221,7 @@ def test_every_class_has_a_band_that_holds_the_prediction() -> None:
 
 
 @pytest.mark.parametrize(
-    ("engine", "version", "era"), [("vllm", "0.6.3", "vllm-v0"), ("vllm", "0.19.0", None), ("vllm", None, None), ("sglang", "0.4.1", None)]
+    ("engine", "version", "era"), [("vllm", "0.6.3", "vllm-v0"), ("vllm", "0.19.0", None), ("vllm", None, None), ("sglang", "0.5.1", None)]
 )
 def test_old_versions_have_effects_of_their_own(engine: Any, version: str | None, era: str | None) -> None:
     assert BUNDLED.steps.era_of(engine, version) == era
@@ -234,6 +234,9 @@ def test_the_fixed_time_of_a_step_follows_the_kernels() -> None:
     timer = step_timer(of, CONSTANTS, of.contexts(1, 1), kernels)
     launched = CONSTANTS.latent_kernel_ratio * 61 * kernels.num_latent + 3 * kernels.num_dense
     launched += CONSTANTS.expert_kernel_ratio * 58 * kernels.num_expert + CONSTANTS.shared_kernel_ratio * 58 * kernels.num_shared
+    quantising = 61 * kernels.num_quantise_latent + 3 * kernels.num_quantise_dense
+    quantising += 58 * (kernels.num_quantise_shared + kernels.num_quantise_expert)
+    launched += CONSTANTS.quantise_kernel_ratio * quantising
     assert timer.fixed_s == pytest.approx(launched * CONSTANTS.kernel_s + CONSTANTS.step_s)
 
 
