@@ -9,7 +9,7 @@ from typing import NamedTuple
 from app.domain.load_state import LoadState, WaitingTimes
 from app.domain.step import IterationTime, StepTimer
 
-TOLERANCE = 1e-4
+TOLERANCE = 1e-3
 """Fixed points are found to this relative change of the running sequences or of the step time."""
 MOST_ROUNDS = 40
 LEAST_RUNNING = 1.0

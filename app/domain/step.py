@@ -72,6 +72,10 @@ class StepTimer:
     work: StepWork
     constants: Constants
     at: Contexts
+    positions_per_sequence: int
+    """Tokens that a step computes per decoding sequence."""
+    half_tokens: float
+    """Tokens of a step at which dense products reach half of their best rate [tokens]."""
     weights_s: float
     """Reading the weights that every step reads [s]."""
     kv_s_per_sequence: float
@@ -106,9 +110,9 @@ class StepTimer:
         total = dense + experts + attention + prompt attention + messages + N x sent + fixed + sequences x fixed. Needs N > 0.
         Form: roofline (https://doi.org/10.1145/1498765.1498785) of each kind of kernel, efficiencies and fixed times fitted.
         """
-        positions = num_sequences * self.work.positions_per_sequence
+        positions = num_sequences * self.positions_per_sequence
         tokens = positions + num_prompt_tokens
-        half = self.constants.dense_half_tokens
+        half = self.half_tokens
         sampled = positions + 1 if num_prompt_tokens else positions
         memory = self.weights_s
         compute = (tokens + half) * self.dense_s_per_token + (sampled + half) * self.head_s_per_position
@@ -150,6 +154,8 @@ def step_timer(work: StepWork, constants: Constants, at: Contexts, kernels: Kern
         work=work,
         constants=constants,
         at=at,
+        positions_per_sequence=work.positions_per_sequence,
+        half_tokens=constants.dense_half_tokens,
         weights_s=work.dense_bytes / (constants.bandwidth_ratio * bandwidth),
         kv_s_per_sequence=at.kv_bytes / work.dp / (constants.cache_bandwidth_ratio * bandwidth),
         prompt_kv_s=at.prompt_kv_bytes / (constants.cache_bandwidth_ratio * bandwidth),
