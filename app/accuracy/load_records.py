@@ -89,11 +89,12 @@ def read_loads(*files: Path) -> tuple[list[LoadRecord], list[LeftOutLoad]]:
 
 
 def _without_repeats(records: list[LoadRecord]) -> list[LoadRecord]:
-    """One of several records of the same run."""
+    """One of several records of the same run: equal times on equal layouts, whatever the model is called (R1 and V3 are one shape)."""
     seen: dict[tuple[object, ...], LoadRecord] = {}
     for each in records:
-        run = (each.model, each.gpu, str(each.deployment), each.concurrency, each.input_tokens, each.output_tokens)
-        seen.setdefault((*run, each.output_tokens_per_s, each.ttft_s, each.tpot_s), each)
+        layout = tuple(each.deployment[name] for name in ("tp", "pp", "dp", "ep", "engine", "weights"))
+        times = tuple(value and round(value, 6) for value in (each.output_tokens_per_s, each.ttft_s, each.tpot_s))
+        seen.setdefault((each.gpu, layout, each.concurrency, each.input_tokens, each.output_tokens, times), each)
     return list(seen.values())
 
 
