@@ -22,6 +22,10 @@ BENCHMARK_WAVES = 10
 https://github.com/SemiAnalysisAI/InferenceX/tree/main/benchmarks (num-prompts)."""
 BENCHMARK_WIDTH_RATIO = 0.2 / 0.9
 """Width of lengths drawn evenly from 0.8 to 1.0 of the nominal ones / their mean."""
+POLLED_FROM = 16
+"""Concurrency from which the recipes of a series look for new requests every 30 steps, below it every 10:
+https://github.com/SemiAnalysisAI/InferenceX/blob/1fc5d73cdd31c7fbdd657f3c7e5ec2180f4b0598/benchmarks/dsr1_fp8_b200.sh
+(SCHEDULER_RECV_INTERVAL), and dsr1_fp4_b200_docker.sh there."""
 _ENGINES = {"vllm": "vllm", "sglang": "sglang", "tensorrt": "tensorrt-llm"}
 _WEIGHTS = {"fp4": "nvfp4", "awq-int4": "awq", "int8-w8a8": "int8", "gptq-int8": "int8"}
 _NARROW = {"fp8", "nvfp4", "mxfp4", "fp4"}
@@ -110,6 +114,13 @@ def _length_limit(row_input: float, row_output: float) -> int:
     return math.ceil(1.25 * (row_input + row_output)) + 256
 
 
+def _poll_interval(row: dict[str, Any]) -> int:
+    """Steps between looks for new requests in the recipe of a row."""
+    if row["engine"] != "sglang" or row["gpu_slug"] != "b200-sxm-180gb" or not row["model_slug"].startswith("deepseek"):
+        return 1
+    return 30 if row["concurrency"] >= POLLED_FROM and not (row["precision"] == "fp8" and row["tp"] == 4) else 10
+
+
 def _serving_point(row: dict[str, Any]) -> LoadRecord:
     model, gpu, engine, precision = row["model_slug"], row["gpu_slug"], row["engine"], row["precision"]
     version = row["engine_version"] or ""
@@ -131,6 +142,7 @@ def _serving_point(row: dict[str, Any]) -> LoadRecord:
             "engine": engine,
             "engine_version": version if version[:1].isdigit() else None,
             "max_model_len_tokens": _length_limit(row["input_tokens"], row["output_tokens"]),
+            "poll_interval_steps": _poll_interval(row),
         },
         input_tokens=row["input_tokens_mean"],
         output_tokens=row["output_tokens_mean"],

@@ -64,6 +64,8 @@ class Deployment(Given):
     """Run without CUDA graphs."""
     chunked_prefill: bool = True
     """Split long prompts over several steps."""
+    poll_interval_steps: Annotated[int, Field(ge=1, le=1000)] = 1
+    """Steps from one look for new requests to the next (SGLang: --scheduler-recv-interval)."""
     prefix_caching: bool = True
     """Reuse the KV cache of common prompt beginnings."""
     speculative: Speculative | None = None

@@ -112,6 +112,7 @@ class Performance:
             token_budget=self.token_budget,
             most_admitted=self.places,
             num_requests=self.num_requests,
+            poll_interval_steps=self.deployment.poll_interval_steps,
             prefill_first=self.deployment.engine in self.model.prefill_first,
             length_width_ratio=self.length_width_ratio,
         )

@@ -57,6 +57,8 @@ class Serving:
     """Length of a closed-loop run that starts with all its requests at once; None is the steady state."""
     length_width_ratio: float = 0.0
     """Width of the range of output lengths / mean; requests that start together stay together when it is 0."""
+    poll_interval_steps: int = 1
+    """Steps from one look for new requests to the next."""
     prefill_first: bool = False
     """Prompts run in steps of their own while decoding waits; else both share steps."""
 
@@ -173,7 +175,8 @@ class Serving:
         excess_steps = admitted / self.groups * self.computed_tokens / self.token_budget - self.decode_steps - steps
         waiting = WaitingTimes(
             constants.request_s + constants.request_concurrency_s * concurrency + constants.input_token_s * self.input_tokens,
-            constants.residual_iterations * decode.total_s + max(0.0, found.square_ratio - decode.total_s) / 2,
+            (constants.residual_iterations + (self.poll_interval_steps - 1) / 2) * decode.total_s
+            + max(0.0, found.square_ratio - decode.total_s) / 2,
             prompt_s,
             max(min(ahead_s, behind_s), 0.0 if self.prefill_first else excess_steps * step_s),
             share * behind_s,

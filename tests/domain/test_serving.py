@@ -210,3 +210,11 @@ def test_a_run_of_one_wave_ends_with_its_last_request() -> None:
     more = replace(of, most_admitted=10.0)
     assert run_rps(more, 40) == pytest.approx(more.closed(40).request_rps)
     assert run_rps(replace(more, length_width_ratio=0.5), 40) < run_rps(more, 40)
+
+
+def test_requests_wait_half_the_steps_between_two_looks_for_them() -> None:
+    often, seldom = (serving(engine="sglang", poll_interval_steps=steps).closed(8) for steps in (1, 30))
+    assert often.waiting.residual_s < seldom.waiting.residual_s
+    looks_s = seldom.waiting.residual_s - often.waiting.residual_s
+    assert looks_s == pytest.approx(29 / 2 * seldom.decode.total_s, rel=0.1)
+    assert seldom.request_rps < often.request_rps
