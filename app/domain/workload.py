@@ -109,7 +109,7 @@ class Workload(Given):
         given: TokenLengths | None = getattr(self, which)
         if given is not None:
             return given
-        return _over_classes([(getattr(item, which), item.share_ratio) for item in self.classes])
+        return over_classes([(getattr(item, which), item.share_ratio) for item in self.classes])
 
     def total_tokens(self, level: Literal["mean", "p95"]) -> float | None:
         """Prompt and output of one request together, after token growth [tokens].
@@ -117,7 +117,7 @@ class Workload(Given):
         Over classes each class counts as a whole; of two distributions the P95 is the sum of both P95s, None when one is not given.
         """
         if self.classes:
-            whole = _over_classes([(item.input_tokens + item.output_tokens, item.share_ratio) for item in self.classes])
+            whole = over_classes([(item.input_tokens + item.output_tokens, item.share_ratio) for item in self.classes])
             both: tuple[float | None, ...] = (getattr(whole, level),)
         else:
             both = tuple(getattr(self.lengths(which), level) for which in ("input_tokens", "output_tokens"))
@@ -125,7 +125,7 @@ class Workload(Given):
         return sum(known) * self.token_growth_ratio if len(known) == len(both) else None
 
 
-def _over_classes(lengths: list[tuple[float, float]]) -> TokenLengths:
+def over_classes(lengths: list[tuple[float, float]]) -> TokenLengths:
     """The distribution of (length, share of the requests) pairs."""
     ordered = sorted(lengths)
     mean = sum(length * share for length, share in ordered)

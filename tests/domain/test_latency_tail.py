@@ -1,0 +1,80 @@
+"""Percentiles of TTFT, TPOT and E2E against a replica that is stepped through request by request."""
+
+from dataclasses import replace
+
+import pytest
+
+from app.domain.deployment import Deployment
+from app.domain.latency_tail import LEVELS, SIMULATED_RATIO, Level, Prompts, exponential_tail_s, tails_of
+from app.domain.length_spread import Spread
+from app.domain.performance import Lengths, performance_of
+from app.domain.serving import Serving
+from tests.domain.shapes import BUNDLED, CATALOG, H100
+from tests.domain.straight_service import Times, lognormal, served
+
+FOUR = Deployment(tp=4, weights="fp8", kv_cache="fp8", engine="vllm")
+CASES = {
+    "long prompts": (4000, 500, 0.93),
+    "short prompts": (1000, 200, 0.93),
+    "even prompts": (4000, 500, 0.4),
+    "long outputs": (1000, 1000, 0.8),
+}
+
+
+def replica(prompt: float, output: float) -> Serving:
+    """Without what only measurements know: a request meets half a step on average, and nothing outside the engine."""
+    engine = CATALOG.engine("vllm")
+    found = performance_of(BUNDLED.models["llama-3.1-70b"], H100, FOUR, engine, CATALOG.step_model, Lengths(prompt, output)).serving
+    straight = found.timer.constants._replace(request_s=0, request_concurrency_s=0, input_token_s=0, residual_iterations=0.5)
+    return replace(found, timer=replace(found.timer, constants=straight))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("load_ratio", [0.4, 0.8])
+@pytest.mark.parametrize("case", CASES)
+def test_tails_are_those_of_a_replica_stepped_through(case: str, load_ratio: float) -> None:
+    prompt, output, sigma = CASES[case]
+    serving, lengths = replica(prompt, output), lognormal(prompt, sigma)
+    spread = lengths.spread()
+    at: dict[Level, Serving] = {
+        "p95": replace(serving, input_tokens=spread.p95, computed_tokens=spread.p95),
+        "p99": replace(serving, input_tokens=spread.p99, computed_tokens=spread.p99),
+    }
+    rps = load_ratio * serving.closed(serving.most_admitted).request_rps
+    state = serving.open(rps)
+    assert state is not None
+    found = tails_of(Prompts(serving, at, spread, Spread(output, output, output, 0)), state)
+    runs = [served(serving, lengths, rps, 6000, seed) for seed in (1, 2)]
+    times = Times(*(sorted(each for run in runs for each in getattr(run, name)) for name in Times._fields))
+    for name in ("ttft", "tpot", "e2e"):
+        tail = getattr(found, name)
+        for level, share in LEVELS.items():
+            assert 0.95 <= times.percentile(name, share) / tail.at(level) <= SIMULATED_RATIO, (name, level)
+
+
+def test_percentiles_are_ordered_and_grow_with_the_load() -> None:
+    serving = replica(4000, 500)
+    prompts = Prompts(serving, dict.fromkeys(("p95", "p99"), serving), Spread(4000, 4000, 4000, 0), Spread(500, 800, 1000, 0.2))
+    top = serving.closed(serving.most_admitted).request_rps
+    loads = [tails_of(prompts, state) for share in (0.01, 0.3, 0.6, 0.9) if (state := serving.open(share * top)) is not None]
+    assert len(loads) == 4
+    for tails in loads:
+        for tail in tails[:3]:
+            assert tail.mean <= tail.p95 <= tail.p99
+    for name in ("ttft", "tpot", "e2e"):
+        p95s = [getattr(tails, name).p95 for tails in loads]
+        assert p95s == sorted(p95s)
+
+
+def test_an_idle_replica_waits_for_its_own_prompt_alone() -> None:
+    serving = replica(4000, 500)
+    longer = replace(serving, input_tokens=12000, computed_tokens=12000)
+    state = serving.open(1e-4)
+    assert state is not None
+    found = tails_of(Prompts(serving, {"p95": longer, "p99": longer}, Spread(4000, 12000, 12000, 1), Spread(500, 500, 500, 0)), state)
+    assert found.ttft.p95 - found.ttft.mean == pytest.approx(longer.prompt_s(state.running) - state.waiting.prefill_s)
+
+
+@pytest.mark.parametrize(("chance", "above"), [(0.05, 0.0), (0.04, 0.0), (1.0, 1.9957)], ids=["just", "rarer", "always"])
+def test_who_rarely_waits_has_no_tail(chance: float, above: float) -> None:
+    assert exponential_tail_s(1.0, chance, 0.95) == pytest.approx(above, abs=1e-4)
