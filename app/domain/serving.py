@@ -97,6 +97,16 @@ class Serving:
         tokens = min(self.token_budget, num_prompts * self.computed_tokens)
         return self.step(0, tokens).total_s * self.computed_tokens / tokens
 
+    @cached_property
+    def _alone_s(self) -> float:
+        """A prompt with nothing beside it [s]."""
+        return self.burst_s(1)
+
+    @cached_property
+    def _crowded_s(self) -> float:
+        """The same of one among as many as a step takes [s]."""
+        return self.burst_s(MOST_BATCHED)
+
     def closed(self, concurrency: float) -> LoadState:
         """Steady state with `concurrency` requests in the system, each followed by the next as it ends.
 
@@ -213,32 +223,39 @@ class Serving:
         rate = request_rps / self.groups
         step_s = self.step(0, 0).total_s
 
-        def found(step_s: float) -> float:
-            between = self._interference(rate * self.decode_steps * step_s, rate * step_s)
-            return between.decode.total_s + between.often * (between.mixed.total_s - between.decode.total_s)
-
-        before, value = step_s, found(step_s)
+        before, value = step_s, self._mean_step_s(rate * step_s)
         for _ in range(MOST_ROUNDS):
-            after = found(value)
+            after = self._mean_step_s(rate * value)
             slope = (after - value) / (value - before) if value > before else 0.0
             if slope >= 1 or rate * self.decode_steps * value > self.most_admitted:
                 return None
             if abs(after - value) <= TOLERANCE * value:
                 break
             before, value = value, after + (after - value) * slope / (1 - slope)
-        step_s = after
-        if not self.prefill_first and rate * step_s * self.computed_tokens > self.token_budget:
-            return None
-        return self._at_rate(request_rps, step_s)
+        return self._at_rate(request_rps, after)
+
+    def at_prompts_per_step(self, num_prompts: float) -> LoadState | None:
+        """The same at the rate at which so many prompts arrive per step of a group, which needs no fixed point.
+
+        r = prompts / step(prompts x decode steps, prompts), per group.
+        """
+        step_s = self._mean_step_s(num_prompts)
+        return self._at_rate(num_prompts / step_s * self.groups, step_s)
+
+    def _mean_step_s(self, lam: float) -> float:
+        """Mean step when `lam` prompts arrive per step, with the lam x decode steps sequences that they become [s]."""
+        between = self._interference(lam * self.decode_steps, lam)
+        return between.decode.total_s + between.often * (between.mixed.total_s - between.decode.total_s)
 
     def _at_rate(self, request_rps: float, step_s: float) -> LoadState | None:
         rate = request_rps / self.groups
-        running, alone = rate * self.decode_steps * step_s, self.burst_s(1)
-        state = replace(self, num_requests=None)._state(1, 1, running, rate * step_s, alone)
-        decode_s = self.decode_steps * state.step_s
-        busy = rate * self.burst_s(MOST_BATCHED)
-        if busy >= 1:
+        running, alone = rate * self.decode_steps * step_s, self._alone_s
+        busy = rate * self._crowded_s
+        if busy >= 1 or (not self.prefill_first and rate * step_s * self.computed_tokens > self.token_budget):
             return None
+        steady = self if self.num_requests is None else replace(self, num_requests=None)
+        state = steady._state(1, 1, running, rate * step_s, alone)
+        decode_s = self.decode_steps * state.step_s
         waiting = state.waiting._replace(prompts_ahead_s=busy / (1 - busy) * alone / 2, start_s=0.0)
         constants = self.timer.constants
         inside = request_rps * (waiting.ttft_s + decode_s)

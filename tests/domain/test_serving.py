@@ -85,6 +85,19 @@ def test_waiting_grows_with_the_rate_until_there_is_no_steady_state() -> None:
     assert of.open(most * 1000) is None
 
 
+@pytest.mark.parametrize("engine", ["vllm", "sglang"])
+@pytest.mark.parametrize("more", [{}, {"pp": 2, "tp": 4}], ids=["one group", "two stages"])
+def test_prompts_per_step_stand_for_the_rate_that_they_make(engine: str, more: dict[str, Any]) -> None:
+    of = serving(engine=engine, **more)
+    states = [state for lam in (0.01, 0.05, 0.1, 0.2) if (state := of.at_prompts_per_step(lam)) is not None]
+    assert len(states) >= 2
+    for state in states:
+        opened = of.open(state.request_rps)
+        assert opened is not None
+        assert opened.e2e_s == pytest.approx(state.e2e_s, rel=2e-3)
+    assert [state.request_rps for state in states] == sorted(state.request_rps for state in states)
+
+
 def test_requests_beyond_the_places_wait_for_one() -> None:
     of = replace(serving(), most_admitted=10.0)
     full, crowded = of.closed(10), of.closed(30)
