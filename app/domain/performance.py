@@ -130,6 +130,11 @@ class Performance:
             return speculative.num_draft_tokens * share * self.timer.iteration(sequences / self.work.positions_per_sequence, 0).total_s
         return 0.0
 
+    def at_lengths(self, lengths: Lengths) -> "Performance":
+        """The same deployment with requests of other lengths, which find more or fewer places."""
+        places, limit = _places(self.found, self.deployment, lengths.input_tokens + self.constants.held_output_ratio * lengths.output_tokens)
+        return replace(self, lengths=lengths, places=places, places_limit=limit)
+
     def without_speculation(self) -> "Performance":
         """The same deployment with plain decoding."""
         plain_work = replace(self.work, positions_per_sequence=1)
