@@ -132,7 +132,8 @@ class Performance:
 
     def at_lengths(self, lengths: Lengths) -> "Performance":
         """The same deployment with requests of other lengths, which find more or fewer places."""
-        places, limit = _places(self.found, self.deployment, lengths.input_tokens + self.constants.held_output_ratio * lengths.output_tokens)
+        held_tokens = lengths.input_tokens + self.constants.held_output_ratio * lengths.output_tokens
+        places, limit = _places(self.found, self.deployment, held_tokens)
         return replace(self, lengths=lengths, places=places, places_limit=limit)
 
     def without_speculation(self) -> "Performance":
@@ -198,24 +199,16 @@ def _first(holds: Callable[[int], bool]) -> int | None:
     return high
 
 
-def performance_of(
-    llm: Llm,
-    gpu: Gpu,
-    deployment: Deployment,
-    engine: EngineMemory | None,
-    model: StepModel,
-    lengths: Lengths,
-    *,
-    draft: Llm | None = None,
-    num_requests: float | None = None,
-    length_width_ratio: float = 0.0,
-    load: Load = "served",
-) -> Performance:
-    """A deployment and its lengths, ready to be asked; `model` holds the constants, `draft` is the draft model of speculation.
+class StepParts(NamedTuple):
+    """What the time of a step follows from, whatever the memory holds and the engine's limits are."""
 
-    Raises InvalidInput for an impossible layout, MissingFigure naming the memory, bandwidth or peak that the catalog lacks.
-    """
-    found = fit(llm, gpu, deployment, engine)
+    work: StepWork
+    step_class: StepClass
+    constants: Constants
+
+
+def step_parts(llm: Llm, gpu: Gpu, deployment: Deployment, model: StepModel, load: Load = "served") -> StepParts:
+    """Work, class and constants of the steps of a deployment; raises MissingFigure naming the bandwidth or peak that the catalog lacks."""
     work = step_work(llm, gpu, deployment)
     step_class = StepClass(
         deployment.engine,
@@ -230,6 +223,32 @@ def performance_of(
     constants = model.constants_of(step_class)
     if load in ("offline", "batch"):
         constants = constants._replace(**dict.fromkeys(SERVER_CONSTANTS, 0.0))
+    return StepParts(work, step_class, constants)
+
+
+def performance_of(
+    llm: Llm,
+    gpu: Gpu,
+    deployment: Deployment,
+    engine: EngineMemory | None,
+    model: StepModel,
+    lengths: Lengths,
+    *,
+    draft: Llm | None = None,
+    num_requests: float | None = None,
+    length_width_ratio: float = 0.0,
+    load: Load = "served",
+    parts: StepParts | None = None,
+    found: Fit | None = None,
+) -> Performance:
+    """A deployment and its lengths, ready to be asked; `model` holds the constants, `draft` is the draft model of speculation,
+    `found` its memory where it is at hand.
+
+    `parts` are its `step_parts` where they are at hand. Raises InvalidInput for an impossible layout, MissingFigure naming the memory,
+    bandwidth or peak that the catalog lacks.
+    """
+    found = found or fit(llm, gpu, deployment, engine)
+    work, step_class, constants = parts or step_parts(llm, gpu, deployment, model, load)
     places, limit = _places(found, deployment, lengths.input_tokens + constants.held_output_ratio * lengths.output_tokens)
     timer = None
     if draft is not None:
