@@ -13,7 +13,7 @@ from app.domain.units import exact, plain
 
 STEP_SOURCE = "mean over the steps with and without prompt tokens"
 QUEUE_SOURCE = (
-    "https://doi.org/10.1007/BF01194620 (Pollaczek), https://doi.org/10.1007/BF02532776 (several servers), scaled to measurements"
+    "https://doi.org/10.1007/BF01194620 (Pollaczek), https://doi.org/10.1007/BF02532775 (several servers), scaled to measurements"
 )
 
 

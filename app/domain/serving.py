@@ -217,7 +217,7 @@ class Serving:
         """Steady state under Poisson arrivals; None where requests arrive faster than the replica ends them.
 
         With r requests/s of a group, a step of x seconds meets lam = r x prompts and B = r x decode steps x x sequences: x = step(B, lam)
-        is solved by secants from below. Waiting for a place is that of A servers (Sakasegawa, https://doi.org/10.1007/BF02532776), behind
+        is solved by secants from below. Waiting for a place is that of A servers (Sakasegawa, https://doi.org/10.1007/BF02532775), behind
         other prompts that of one server with constant service (Pollaczek-Khinchine).
         """
         rate = request_rps / self.groups
