@@ -16,8 +16,10 @@ from app.domain.engine import EngineMemory
 from app.domain.hardware import Gpu
 from app.domain.llm import Llm
 from app.domain.step_constants import StepModel
+from app.domain.value import Value
 
 Entry = TypeVar("Entry", Gpu, Llm, GpuPrice, EngineMemory, StepModel)
+Parsed = TypeVar("Parsed", bound=Value)
 # libyaml reads the files six times faster; a wheel of PyYAML for a rare platform may come without it.
 _YAML_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -68,7 +70,7 @@ def _read(root: Traversable) -> BundledCatalog:
     return BundledCatalog(gpus, models, prices, engines, next(iter(steps.values())), digest.hexdigest())
 
 
-def parse_entry(text: bytes, entry_type: type[Entry], file_name: str) -> Entry:
+def parse_entry(text: bytes, entry_type: type[Parsed], file_name: str) -> Parsed:
     """One file as a domain value; raises CatalogFileError with the file's name and the field."""
     try:
         return entry_type.model_validate(yaml.load(text, _YAML_LOADER))  # noqa: S506 - both loaders are safe ones

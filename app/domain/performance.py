@@ -25,8 +25,6 @@ USUAL_TOKEN_BUDGET = 8192
 TensorRT-LLM (https://github.com/vllm-project/vllm/blob/v0.19.1/vllm/engine/arg_utils.py, https://docs.sglang.io/)."""
 USUAL_PLACES = 1024
 """Sequences where neither the cache of the model nor max_num_seqs limits them: the default of vLLM servers on large devices."""
-SERVER_CONSTANTS = ("request_s", "request_concurrency_s", "input_token_s", "residual_iterations", "prefill_queue_ratio")
-"""What a run without a server does not wait for."""
 MOST_SEQUENCES = 65536
 """Batches above this are not looked at."""
 
@@ -220,10 +218,7 @@ def step_parts(llm: Llm, gpu: Gpu, deployment: Deployment, model: StepModel, loa
         dense_weights=work.products.dense_class,
         link=work.tensor_link.kind if deployment.tp > 1 else "none",
     )
-    constants = model.constants_of(step_class)
-    if load in ("offline", "batch"):
-        constants = constants._replace(**dict.fromkeys(SERVER_CONSTANTS, 0.0))
-    return StepParts(work, step_class, constants)
+    return StepParts(work, step_class, model.constants_of(step_class))
 
 
 def performance_of(

@@ -47,6 +47,8 @@ ConstantName = Literal[
 Factor = Annotated[float, Field(ge=0.01, le=100)]
 
 
+SERVER_CONSTANTS = ("request_s", "request_concurrency_s", "input_token_s", "residual_iterations", "prefill_queue_ratio")
+"""What a run without a server does not wait for."""
 LIMIT_POWER = 10
 """How sharply values bend below a physical limit: 7 % below it where they would reach it."""
 
@@ -237,10 +239,16 @@ class StepModel(Given):
         return {}
 
     def constants_of(self, found: StepClass) -> Constants:
-        """base x product of the effects that hold, bent below the physical limit: value / (1 + (value / most)^10)^(1/10)."""
+        """base x product of the effects that hold, bent below the physical limit: value / (1 + (value / most)^10)^(1/10).
+
+        A run without a server does not wait for one.
+        """
         kept = self._resolved.get(found)
         if kept is None:
-            kept = self._resolved[found] = Constants(**{each.name: _resolve(each, found) for each in self.constants})
+            kept = Constants(**{each.name: _resolve(each, found) for each in self.constants})
+            if found.load in ("offline", "batch"):
+                kept = kept._replace(**dict.fromkeys(SERVER_CONSTANTS, 0.0))
+            self._resolved[found] = kept
         return kept
 
     def rows_of(self, found: StepClass) -> int:

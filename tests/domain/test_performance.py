@@ -3,7 +3,8 @@
 import pytest
 
 from app.domain.deployment import Deployment
-from app.domain.performance import SERVER_CONSTANTS, Lengths, performance_of
+from app.domain.performance import Lengths, performance_of
+from app.domain.step_constants import SERVER_CONSTANTS
 from tests.domain.shapes import BUNDLED, CATALOG
 
 LLM, GPU = CATALOG.model("llama-3.1-70b"), CATALOG.gpu("h100-sxm-80gb")
