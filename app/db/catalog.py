@@ -4,11 +4,12 @@ from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 from pydantic import ValidationError
-from sqlalchemy import delete, func, literal, select, text, union_all, update
+from sqlalchemy import Text, cast, delete, func, literal, select, text, union_all, update
 from sqlalchemy.dialects.postgresql import JSONB, insert
 from sqlalchemy.orm import Session
 
-from app.db.rows import CatalogStateRow, GpuRow, ModelRow, PriceRow
+from app.db.rows import CalibrationRow, CatalogStateRow, GpuRow, ModelRow, PriceRow
+from app.domain.calibration import AppliedCalibration
 from app.domain.catalog import GpuPrice
 from app.domain.catalog_entry import Origin
 from app.domain.hardware import Gpu
@@ -35,6 +36,7 @@ class Contents(NamedTuple):
     gpus: Mapping[str, Gpu]
     models: Mapping[str, Llm]
     prices: Mapping[str, GpuPrice]
+    calibrations: tuple[AppliedCalibration, ...]
     unreadable: tuple[str, ...]
 
 
@@ -69,10 +71,16 @@ def contents(session: Session) -> Contents:
     """The whole catalog in one statement, so that no change falls between its parts."""
     found_state = func.jsonb_build_array(CatalogStateRow.revision, CatalogStateRow.bundled_digest, type_=JSONB)
     parts = [select(literal(part).label("part"), row.slug, row.origin, row.entry) for part, (row, _) in _PARTS.items()]
+    parts.append(
+        select(literal("calibrations").label("part"), cast(CalibrationRow.id, Text), literal("own"), CalibrationRow.entry).where(
+            CalibrationRow.deleted_at.is_(None)
+        )
+    )
     everything = union_all(
         select(literal("state").label("part"), literal("").label("slug"), literal("").label("origin"), found_state), *parts
     )
-    values: dict[str, dict[str, Any]] = {part: {} for part in _PARTS}
+    types = {part: entry_type for part, (_, entry_type) in _PARTS.items()} | {"calibrations": AppliedCalibration}
+    values: dict[str, dict[str, Any]] = {part: {} for part in types}
     found = State(0, "")
     unreadable = []
     for part, slug, _, entry in session.execute(everything.order_by("origin", "slug")):
@@ -80,10 +88,10 @@ def contents(session: Session) -> Contents:
             found = State(*entry)
             continue
         try:
-            values[part][slug] = _PARTS[part][1].model_validate(entry)
+            values[part][slug] = types[part].model_validate(entry)
         except ValidationError:
             unreadable.append(f"{part}/{slug}")
-    return Contents(found, values["gpus"], values["models"], values["prices"], tuple(unreadable))
+    return Contents(found, values["gpus"], values["models"], values["prices"], tuple(values["calibrations"].values()), tuple(unreadable))
 
 
 def stored(session: Session, table: Table) -> Mapping[str, Stored]:

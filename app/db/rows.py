@@ -144,6 +144,26 @@ class PlanRevisionRow(Row):
     created_at: Mapped[datetime] = mapped_column(server_default=func.now())
 
 
+class CalibrationRow(Row):
+    """A calibration, never changed once written."""
+
+    __tablename__ = "calibrations"
+    __table_args__ = (Index("ix_calibrations_created_at_id", "created_at", "id"),)
+
+    id: Mapped[UUID] = mapped_column(primary_key=True)
+    name: Mapped[str]
+    owner: Mapped[str]
+    model_slug: Mapped[str]
+    gpu_slug: Mapped[str]
+    engine: Mapped[str]
+    entry: Mapped[JsonObject]  # what estimates need
+    result: Mapped[JsonObject] = mapped_column(JSON)  # what was answered
+    planner_version: Mapped[str]
+    catalog_version: Mapped[str]
+    deleted_at: Mapped[datetime | None]
+    created_at: Mapped[datetime] = mapped_column(server_default=func.now())
+
+
 class IdempotencyKeyRow(Row):
     """The answer that a creation gave, kept so that its repetition gets the same one."""
 

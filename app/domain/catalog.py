@@ -8,6 +8,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from app.domain.calibration import Calibrations
 from app.domain.engine import EngineMemory, engine_memory
 from app.domain.errors import MissingFigure, UnknownName
 from app.domain.hardware import Gpu
@@ -51,6 +52,8 @@ class Catalog:
     """Memory accounting of the engines, bundled only; the generic engine has none."""
     steps: StepModel | None = None
     """Constants of the step-time model, bundled only."""
+    calibrations: Calibrations = field(default_factory=Calibrations)
+    """Measured set-ups, whose estimates follow their own constants."""
     _gpu_names: Mapping[str, str] = field(init=False, repr=False)
     _price_by_gpu: Mapping[str, GpuPrice] = field(init=False, repr=False)
     _model_names: Mapping[str, str] = field(init=False, repr=False)

@@ -14,6 +14,7 @@ from app.catalog.loader import BundledCatalog, load_bundled
 from app.db import catalog as rows
 from app.db.catalog_entries import gpu_names, model_names
 from app.db.rows import GpuRow, ModelRow, PriceRow
+from app.domain.calibration import Calibrations
 from app.domain.catalog import Catalog
 
 DIGEST_CHARACTERS = 12
@@ -151,6 +152,7 @@ class CatalogHolder:
                 version=version,
                 engines=tuple(self._bundled_files.engines.values()),
                 steps=self._bundled_files.steps,
+                calibrations=Calibrations(read.calibrations),
             )
             self._state = read.state
             return True
