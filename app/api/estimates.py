@@ -11,7 +11,9 @@ from app.domain.kv_answer import KvAnswer
 from app.domain.memory_answer import MemoryAnswer
 from app.domain.performance_answer import PerformanceAnswer
 from app.services import estimates
-from app.services.requests import CapacityRequest, ConcurrencyRequest, CostRequest, KvRequest, MemoryRequest, PerformanceRequest
+from app.services.capacity import capacity as plan_capacity
+from app.services.cost_request import CostRequest
+from app.services.requests import CapacityRequest, ConcurrencyRequest, KvRequest, MemoryRequest, PerformanceRequest
 
 router = APIRouter(tags=["estimates"], route_class=CalculationRoute)
 
@@ -43,7 +45,7 @@ async def performance(request: PerformanceRequest, catalog: CatalogDep) -> Perfo
 @router.post("/capacity")
 async def capacity(request: CapacityRequest, catalog: CatalogDep) -> CapacityAnswer:
     """How many replicas, accelerators and nodes a workload needs, and which constraint binds."""
-    return estimates.capacity(catalog, request)
+    return plan_capacity(catalog, request)
 
 
 @router.post("/cost")

@@ -4,9 +4,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from app.domain.provenance import Basis, weakest
+from app.domain.replica_speed import Objective, ReplicaSpeed
 from app.domain.rounding import ceil
-from app.domain.sizing import Known, Sizing
-from app.domain.units import plain
+from app.domain.sizing import Known, Measured, Sizing
+from app.domain.units import plain, seconds
 from app.domain.value import Value
 from app.domain.workload import Slo
 
@@ -79,6 +80,8 @@ def _throughput(sizing: Sizing) -> Constraint:
     if sizing.measured and sizing.measured.output_tokens_per_s is not None:
         rate = sizing.measured.output_tokens_per_s
         return _constraint("throughput", need, rate, "output tokens/s", "measured", "measured output rate of one replica")
+    if sizing.speed is not None:
+        return _modelled_throughput(sizing, sizing.speed)
     if sizing.bounds is None or sizing.least is None:
         return _constraint(
             "throughput", need, None, "output tokens/s", None, "not evaluated: no measured rate, and no model with gpu for a bound"
@@ -93,11 +96,24 @@ def _throughput(sizing: Sizing) -> Constraint:
     return _constraint("throughput", need, rate, "output tokens/s", "bound", note)
 
 
+def _modelled_throughput(sizing: Sizing, speed: ReplicaSpeed) -> Constraint:
+    need, planned = sizing.demand.output_tokens_per_s, sizing.planned_concurrency
+    if not speed.serves or planned == 0:
+        return _constraint("throughput", need, None, "output tokens/s", None, "not evaluated: one replica holds no request of mean length")
+    concurrency = speed.performance.places if planned is None else planned
+    rate = speed.most_rps(concurrency) * sizing.demand.mean_output_tokens
+    note = f"modelled at {plain(concurrency)} requests at once, prompts and outputs together"
+    return _constraint("throughput", need, rate, "output tokens/s", speed.basis, note)
+
+
 def _prefill(sizing: Sizing) -> Constraint:
     need = sizing.demand.computed_input_tokens_per_s
     if sizing.measured and sizing.measured.input_tokens_per_s is not None:
         rate = sizing.measured.input_tokens_per_s
         return _constraint("prefill", need, rate, "input tokens/s", "measured", "measured input rate of one replica")
+    if sizing.speed is not None:
+        rate = sizing.speed.prefill_tokens_per_s
+        return _constraint("prefill", need, rate, "input tokens/s", sizing.speed.basis, "modelled: prompts alone, as many as a step takes")
     if sizing.least is None:
         return _constraint(
             "prefill", need, None, "input tokens/s", None, "not evaluated: no measured rate, and no model with gpu for a bound"
@@ -137,6 +153,8 @@ def _slo(sizing: Sizing) -> Constraint:
     slo, unit, concurrency = sizing.slo, "requests", sizing.concurrency
     if slo is None:
         return _constraint("slo", concurrency, None, unit, None, "not evaluated: no objectives")
+    if sizing.speed is not None:
+        return _modelled_slo(sizing, sizing.speed)
     broken = [f"{name} {plain(actual)} s > {plain(limit)} s" for name, actual, limit in _objectives(sizing, slo) if actual > limit]
     if broken:
         return _constraint("slo", concurrency, 0, unit, "bound", f"cannot be held by any number of these replicas: {', '.join(broken)}")
@@ -149,6 +167,30 @@ def _slo(sizing: Sizing) -> Constraint:
     return _constraint(
         "slo", concurrency, most, unit, "bound", f"most requests whose TPOT stays within {plain(tpot)} s even at the bandwidth bound"
     )
+
+
+def _modelled_slo(sizing: Sizing, speed: ReplicaSpeed) -> Constraint:
+    """Requests per second at which one replica just holds every objective; measured times are held against theirs as they are."""
+    need, unit, measured = sizing.demand.request_rps, "requests/s", sizing.measured or Measured()
+    missed = [each for each in measured.objectives(sizing.slo or Slo()) if not each.holds]
+    if missed:
+        return _constraint("slo", need, 0, unit, "measured", f"cannot be held as measured: {_listed(missed)}")
+    if speed.slo is None:
+        return _constraint("slo", need, None, unit, None, "no limit on the number of requests: every objective is held as measured")
+    if not speed.serves:
+        return _constraint("slo", need, None, unit, None, "not evaluated: one replica holds no request of mean length")
+    held = speed.within_objectives
+    if held is not None:
+        closest = max(speed.objectives(held), key=lambda each: each.expected_s / each.limit_s)
+        note = f"largest rate of one replica that holds the objectives: {_listed(speed.objectives(held))}; {closest.name} is the closest"
+        return _constraint("slo", need, held.request_rps, unit, speed.basis, note)
+    missed = [] if speed.idle is None else [each for each in speed.objectives(speed.idle) if not each.holds]
+    note = f"cannot be held by any number of these replicas: {_listed(missed)} with no other request in it{speed.reason(missed)}"
+    return _constraint("slo", need, 0, unit, speed.basis, note)
+
+
+def _listed(objectives: list[Objective]) -> str:
+    return ", ".join(f"{each.name} {seconds(each.expected_s)} {'<=' if each.holds else '>'} {seconds(each.limit_s)}" for each in objectives)
 
 
 def _objectives(sizing: Sizing, slo: Slo) -> list[tuple[str, float, float]]:
@@ -176,17 +218,6 @@ def _objectives(sizing: Sizing, slo: Slo) -> list[tuple[str, float, float]]:
         elif limit is not None and ttft is not None and tpot is not None:
             pairs.append((f"e2e_{level}", ttft + demand.mean_output_tokens * tpot, limit))
     return pairs
-
-
-def replicas_with_redundancy(constraints: list[Constraint], redundancy_ratio: float, spare_replicas: int) -> int:
-    """ceil(largest whole constraint x redundancy) + spare replicas; 1 when no constraint could be evaluated.
-
-    >>> need = [_constraint("throughput", 30000, 10000, "output tokens/s", "measured", "")]
-    >>> replicas_with_redundancy(need, 1.25, 0)
-    4
-    """
-    largest = max((item.replicas for item in constraints if item.replicas is not None), default=1)
-    return ceil(largest * redundancy_ratio) + spare_replicas
 
 
 @dataclass(frozen=True)

@@ -1,65 +1,25 @@
 """The answer of `/capacity`: demand, what one replica gives, the constraints, and the fleet, with the working."""
 
-from app.domain.bounds import attention_flops, causal_attention_flops, linear_flops
-from app.domain.capacity import Constraint, ConstraintName, PerReplica, constraints_of, nodes_for, replicas_with_redundancy
-from app.domain.capacity_notes import capacity_warnings
-from app.domain.capacity_working import bound_steps, fleet_steps, replica_steps
+from app.domain.capacity import Constraint, ConstraintName, PerReplica, nodes_for
+from app.domain.capacity_notes import capacity_warnings, modelled_warnings
+from app.domain.capacity_variants import Pools, PrefixCacheEffect, pools_of, prefix_effects
+from app.domain.capacity_working import bound_steps, fleet_steps, modelled_steps, replica_steps
 from app.domain.concurrency import concurrency_steps
-from app.domain.cost import HOURS_PER_MONTH, usd_per_million
-from app.domain.cost import SOURCE as COST_SOURCE
 from app.domain.demand import Demand, demand_steps
 from app.domain.deployment import Deployment
+from app.domain.engine_arguments import EngineArguments
+from app.domain.expected_latency import ExpectedLatency, expected_latency, expected_steps
+from app.domain.fleet import Reserve, RollingUpdate, Situation, situations_of, sized
+from app.domain.fleet_cost import FleetCost, fleet_cost, fleet_cost_steps
 from app.domain.hardware import Gpu
 from app.domain.llm import Llm
 from app.domain.memory_fit import Fit
 from app.domain.memory_working import memory_steps
-from app.domain.provenance import Answer, Basis, Note, Step, Versions, step
+from app.domain.provenance import Answer, Note, Versions
 from app.domain.sizing import Latency, Sizing
-from app.domain.units import exact, plain, seconds, tidy
-from app.domain.value import Value
+from app.domain.speed_limits import SpeedLimits, speed_limits
+from app.domain.units import plain, seconds
 from app.domain.workload import Workload
-
-
-class SpeedLimits(Value):
-    """Arithmetic of the model at this workload; all of it bounds, before any engine inefficiency."""
-
-    prefill_flops: float
-    """2 x active parameters x mean prompt, without the tokens that the prefix cache serves [FLOP]."""
-    attention_full_flops: float
-    """Attention over the full matrix of the mean prompt [FLOP]."""
-    attention_causal_flops: float
-    """What causal masking and the prefix cache leave of it: half, where every token sees all before it [FLOP]."""
-    decode_flops_per_token: float
-    """2 x active parameters [FLOP/token]."""
-    prefill_s: float | None
-    """Least prefill time of the mean prompt on one replica [s]."""
-    decode_step_s: float | None
-    """Least time of one decode step at the running concurrency, of one request where that is not known [s]."""
-    single_stream_output_tokens_per_s: float | None
-    """Bandwidth / weights per GPU: best rate of one stream when only weights are read [tokens/s]."""
-    prefill_chunks_iterations: int | None
-    """Steps that the mean prompt takes: ceil(prompt / max_num_batched_tokens); None without that limit or without chunking."""
-    decode_iterations: float
-    """Steps of the model per request: output / tokens per step (1 without speculation)."""
-
-
-class FleetCost(Value):
-    """Price of the fleet at the demand of the peak."""
-
-    usd_per_gpu_hour: float
-    """Price of one accelerator [USD/hour]."""
-    price_source: str
-    """Where the price comes from."""
-    usd_per_hour: float
-    """All accelerators [USD/hour]."""
-    usd_per_month: float
-    """730 hours [USD]."""
-    usd_per_request: float
-    """At the peak rate [USD]."""
-    usd_per_million_output_tokens: float
-    """The whole price on the output tokens of the peak [USD]."""
-    usd_per_million_blended_tokens: float
-    """The whole price on input and output tokens of the peak [USD]."""
 
 
 class CapacityAnswer(Answer):
@@ -106,6 +66,16 @@ class CapacityAnswer(Answer):
     """Machines in all."""
     utilization_ratio: float | None
     """Largest constraint / replicas."""
+    expected: ExpectedLatency | None
+    """Times with all replicas serving the peak; None without a modelled replica (name an engine), and where requests outrun the fleet."""
+    situations: list[Situation]
+    """The peak while replicas are away or exchanged."""
+    pools: Pools | None
+    """Long prompts on replicas of their own; None where no prompts are far longer than the rest, or nothing is modelled."""
+    prefix_cache_effect: list[PrefixCacheEffect]
+    """The same traffic at other prefix hits; empty where nothing is modelled, or figures were measured."""
+    engine_args: EngineArguments | None
+    """The command that starts one replica as it was sized; None without a model, and for engines other than vLLM and SGLang."""
     cost: FleetCost | None
     """None when no price is known."""
 
@@ -119,45 +89,53 @@ def answer_capacity(
     *,
     found: Fit | None,
     safety_ratio: float,
-    redundancy_ratio: float,
-    spare_replicas: int,
+    reserve: Reserve,
+    rolling_update: RollingUpdate | None,
+    engine_args: EngineArguments | None,
     gpus_per_node: int,
     usd_per_gpu_hour: float | None,
     price_source: str,
     assumptions: list[Note],
     versions: Versions,
 ) -> CapacityAnswer:
-    """Replicas for a workload: ceil(max over constraints of ceil(demand / per replica) x redundancy) + spare.
+    """Replicas for a workload: see `fleet.Reserve`.
 
     Constraints: output rate, input rate, concurrency (Little: rps x time in system), KV cache, objectives. Rates per second, times in
-    seconds. Measured figures replace bounds; a constraint that lacks its figures says so and takes no part.
+    seconds. Measured figures replace modelled ones, which replace bounds where an engine is named; a constraint that lacks its figures
+    says so and takes no part.
     """
-    constraints = constraints_of(sizing)
-    replicas = replicas_with_redundancy(constraints, redundancy_ratio, spare_replicas)
-    evaluated = [item for item in constraints if item.replicas_exact is not None]
-    binding = max(evaluated, key=lambda item: item.replicas_exact or 0, default=None)
+    found_fleet = sized(sizing, reserve)
+    constraints, binding, replicas = found_fleet.constraints, found_fleet.binding, found_fleet.replicas
     per_replica = deployment.num_gpus
     nodes = nodes_for(replicas, per_replica, gpus_per_node)
-    demand = sizing.demand
-    latency = sizing.latency
+    demand, latency, speed = sizing.demand, sizing.latency, sizing.speed
     rates = {item.name: item.per_replica for item in constraints}
-    sized = binding is not None and (found is None or found.holds_requests)
-    utilization = binding.replicas_exact / replicas if sized and binding is not None and binding.replicas_exact is not None else None
+    is_sized = binding is not None and (found is None or found.holds_requests)
+    utilization = binding.replicas_exact / replicas if is_sized and binding is not None and binding.replicas_exact is not None else None
     gpus = replicas * per_replica
-    cost = _cost(demand, gpus, usd_per_gpu_hour, price_source) if sized and usd_per_gpu_hour is not None else None
+    cost = fleet_cost(demand, gpus, usd_per_gpu_hour, price_source) if is_sized and usd_per_gpu_hour is not None else None
+    loaded = speed.at_rate(demand.request_rps / replicas) if is_sized and speed is not None else None
+    expected = expected_latency(speed, loaded) if speed is not None and loaded is not None else None
+    pools = pools_of(workload, found_fleet, reserve, safety_ratio, per_replica) if is_sized else None
     return CapacityAnswer(
-        summary=_summary(llm, gpu, demand, binding, replicas if sized else None, per_replica, latency) + _cannot(found, constraints),
+        summary=_summary(llm, gpu, demand, binding, replicas if is_sized else None, per_replica, latency, expected)
+        + _cannot(found, constraints),
         working=[
             *demand_steps(workload, demand),
             *(memory_steps(llm, gpu, deployment, found) if llm and gpu and found else []),
             *(concurrency_steps(found, deployment, sizing.holds, safety_ratio) if found and found.cost and sizing.holds else []),
             *(bound_steps(llm, sizing, sizing.bounds, sizing.least) if llm and sizing.bounds and sizing.least else []),
-            *replica_steps(sizing, constraints, binding, replicas if sized else None, redundancy_ratio, spare_replicas),
-            *(fleet_steps(deployment, nodes, replicas, binding) if sized else []),
-            *([] if cost is None else _cost_steps(demand, gpus, cost)),
+            *modelled_steps(sizing, constraints),
+            *replica_steps(sizing, constraints, binding, replicas if is_sized else None, reserve),
+            *(expected_steps(speed, loaded, demand.request_rps, replicas) if speed and loaded else []),
+            *(fleet_steps(deployment, nodes, replicas, binding) if is_sized else []),
+            *([] if cost is None else fleet_cost_steps(demand, gpus, cost)),
         ],
         assumptions=assumptions,
-        warnings=capacity_warnings(llm, workload, sizing, constraints, found, utilization, deployment),
+        warnings=[
+            *capacity_warnings(llm, workload, sizing, constraints, found, utilization, deployment),
+            *modelled_warnings(sizing, constraints, loaded, expected, is_sized=is_sized),
+        ],
         versions=versions,
         model=llm.slug if llm else None,
         gpu=gpu.slug if gpu else None,
@@ -174,83 +152,27 @@ def answer_capacity(
             output_tokens_per_s=rates["throughput"],
             input_tokens_per_s=rates["prefill"],
         ),
-        limits=_limits(llm, deployment, sizing) if llm else None,
+        limits=speed_limits(llm, deployment, sizing) if llm else None,
         latency=latency,
         constraints=constraints,
         binding=None if binding is None else binding.name,
-        redundancy_ratio=redundancy_ratio,
-        spare_replicas=spare_replicas,
-        replicas=replicas if sized else None,
+        redundancy_ratio=reserve.redundancy_ratio,
+        spare_replicas=reserve.spare_replicas,
+        replicas=replicas if is_sized else None,
         gpus_per_replica=per_replica,
-        gpus=gpus if sized else None,
+        gpus=gpus if is_sized else None,
         gpus_per_node=nodes.gpus_per_node,
         replicas_per_node=nodes.replicas_per_node,
         nodes_per_replica=nodes.nodes_per_replica,
-        nodes=nodes.nodes if sized else None,
+        nodes=nodes.nodes if is_sized else None,
         utilization_ratio=utilization,
+        expected=expected,
+        situations=situations_of(found_fleet, per_replica, gpus_per_node, rolling_update) if is_sized else [],
+        pools=pools,
+        prefix_cache_effect=prefix_effects(workload, found_fleet, reserve, per_replica) if is_sized else [],
+        engine_args=engine_args,
         cost=cost,
     )
-
-
-def _limits(llm: Llm, deployment: Deployment, sizing: Sizing) -> SpeedLimits:
-    prompt, output = sizing.demand.mean_input_tokens, sizing.demand.mean_output_tokens
-    bounds, least = sizing.bounds, sizing.least
-    budget = deployment.max_num_batched_tokens if deployment.chunked_prefill else None
-    cached = sizing.cached_tokens(prompt)
-    return SpeedLimits(
-        prefill_flops=exact(linear_flops(llm, prompt - cached)),
-        attention_full_flops=exact(attention_flops(llm, prompt)),
-        attention_causal_flops=exact(least.causal_flops if least else causal_attention_flops(llm, prompt, cached)),
-        decode_flops_per_token=exact(linear_flops(llm, 1)),
-        prefill_s=least.prefill_s if least else None,
-        decode_step_s=least.decode_step_s if least else None,
-        single_stream_output_tokens_per_s=bounds.weights_only_tokens_per_s() if bounds else None,
-        prefill_chunks_iterations=None if budget is None else -int(-prompt // budget),
-        decode_iterations=output / (deployment.speculative.tokens_per_iteration if deployment.speculative else 1),
-    )
-
-
-def _cost(demand: Demand, gpus: int, usd_per_gpu_hour: float, source: str) -> FleetCost:
-    hourly = tidy(gpus * usd_per_gpu_hour)
-    return FleetCost(
-        usd_per_gpu_hour=usd_per_gpu_hour,
-        price_source=source,
-        usd_per_hour=hourly,
-        usd_per_month=tidy(hourly * HOURS_PER_MONTH),
-        usd_per_request=hourly / (demand.request_rps * 3600),
-        usd_per_million_output_tokens=usd_per_million(hourly, demand.output_tokens_per_s),
-        usd_per_million_blended_tokens=usd_per_million(hourly, demand.input_tokens_per_s + demand.output_tokens_per_s),
-    )
-
-
-def _cost_steps(demand: Demand, gpus: int, cost: FleetCost) -> list[Step]:
-    hourly, rps, source = plain(cost.usd_per_hour), plain(demand.request_rps), cost.price_source
-    inputs, outputs = plain(demand.input_tokens_per_s), plain(demand.output_tokens_per_s)
-    price = f"{gpus} x {plain(cost.usd_per_gpu_hour)}"
-    basis: Basis = "exact" if source == "request" else "datasheet"
-    return [
-        step("usd_per_hour", "gpus x usd_per_gpu_hour", price, cost.usd_per_hour, "USD/hour", source, basis=basis),
-        step("usd_per_month", "usd_per_hour x 730", f"{hourly} x {HOURS_PER_MONTH}", cost.usd_per_month, "USD", COST_SOURCE),
-        step(
-            "usd_per_request", "usd_per_hour / (request_rps x 3600)", f"{hourly} / ({rps} x 3600)", cost.usd_per_request, "USD", COST_SOURCE
-        ),
-        step(
-            "usd_per_million_output_tokens",
-            "usd_per_hour / (output_tokens_per_s x 3600) x 1e6",
-            f"{hourly} / ({outputs} x 3600) x 1e6",
-            cost.usd_per_million_output_tokens,
-            "USD",
-            COST_SOURCE,
-        ),
-        step(
-            "usd_per_million_blended_tokens",
-            "usd_per_hour / ((input_tokens_per_s + output_tokens_per_s) x 3600) x 1e6",
-            f"{hourly} / (({inputs} + {outputs}) x 3600) x 1e6",
-            cost.usd_per_million_blended_tokens,
-            "USD",
-            COST_SOURCE,
-        ),
-    ]
 
 
 def _cannot(found: Fit | None, constraints: list[Constraint]) -> str:
@@ -269,6 +191,7 @@ def _summary(
     replicas: int | None,
     per_replica: int,
     latency: Latency | None,
+    expected: ExpectedLatency | None,
 ) -> str:
     what = f"{llm.slug} for " if llm else ""
     where = f" {gpu.slug}" if gpu else ""
@@ -280,6 +203,8 @@ def _summary(
         return f"{head}: not sized" + ("." if binding is not None else ", because no constraint could be evaluated.")
     head += f": {replicas * per_replica}{where} GPUs = {replicas} replicas x {per_replica}"
     tail = f", bound by {binding.name} ({binding.replicas_exact:.3g} replicas before redundancy)"
-    if latency is not None:
+    if expected is not None:
+        tail += f"; TTFT P95 {seconds(expected.ttft.p95_s.value)}, TPOT P95 {seconds(expected.tpot.p95_s.value)} at that size"
+    elif latency is not None:
         tail += f"; a request takes {'at least ' if latency.basis == 'bound' else ''}{seconds(latency.e2e_s)}"
     return head + tail + "."

@@ -4,14 +4,19 @@ from collections.abc import Sequence
 
 from app.domain.capacity import Constraint
 from app.domain.deployment import Deployment
+from app.domain.expected_latency import ExpectedLatency
 from app.domain.llm import Llm
 from app.domain.memory_fit import Fit
 from app.domain.memory_notes import memory_warnings
+from app.domain.performance_notes import speed_notes
 from app.domain.provenance import Note
+from app.domain.replica_speed import Loaded
 from app.domain.sizing import Sizing
-from app.domain.units import plain
+from app.domain.units import plain, seconds
 from app.domain.workload import Workload
 
+PROMPTS_PREVAIL = 2.0
+"""Mean step / decode step above which prompts take more than half of the time."""
 WARN_UTILIZATION_RATIO = 0.9
 """Above this share of the capacity queues grow quickly: waiting grows with 1 / (1 - utilisation), https://doi.org/10.1002/9781119453765."""
 
@@ -62,6 +67,36 @@ def capacity_warnings(
         warn("high_utilization", f"The fleet runs at {utilization:.0%} of its capacity: above 90 % queues grow quickly.")
     warnings += _traffic_notes(workload, sizing, deployment)
     return warnings
+
+
+def modelled_warnings(
+    sizing: Sizing, constraints: Sequence[Constraint], loaded: Loaded | None, expected: ExpectedLatency | None, *, is_sized: bool
+) -> list[Note]:
+    """What the modelled speed is uncertain by, beside what `capacity_warnings` says of memory and traffic."""
+    speed = sizing.speed
+    if speed is None:
+        return []
+    notes = speed_notes(speed.performance)
+
+    def warn(code: str, message: str) -> None:
+        notes.append(Note(code=code, message=message))
+
+    modelled = {item.basis for item in constraints if item.replicas_exact is not None} & {"calibrated", "assumed"}
+    if is_sized and modelled and speed.serves and loaded is None:
+        warn("saturated", "Requests outrun the replicas as modelled: no latency is given. The measured figures say more than the model.")
+    if loaded is not None and loaded.state.step_s > PROMPTS_PREVAIL * loaded.state.decode.total_s:
+        warn(
+            "prompts_prevail",
+            "Prompts take more than half of the time at this size: TPOT percentiles may be twice what is said here.",
+        )
+    missed = [each for each in (expected.objectives if expected else ()) if each.holds and not each.holds_at_high]
+    if missed:
+        listed = ", ".join(f"{each.name} {seconds(each.expected_s)} of {seconds(each.limit_s)}" for each in missed)
+        warn(
+            "objectives_within_the_range",
+            f"Expected to hold, but not at the high end of the range: {listed}. Calibrate with a measured run before relying on it.",
+        )
+    return notes
 
 
 def _traffic_notes(workload: Workload, sizing: Sizing, deployment: Deployment) -> list[Note]:

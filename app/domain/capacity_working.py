@@ -14,7 +14,9 @@ from app.domain.bounds import (
 from app.domain.capacity import Constraint, Nodes
 from app.domain.demand import LITTLE_SOURCE
 from app.domain.deployment import Deployment
+from app.domain.fleet import Reserve
 from app.domain.kv_working import sequence_step
+from app.domain.latency_tail import SOURCE as TAIL_SOURCE
 from app.domain.llm import Llm
 from app.domain.provenance import Step, step
 from app.domain.sizing import Known, LeastTimes, Sizing
@@ -131,8 +133,7 @@ def replica_steps(
     constraints: Sequence[Constraint],
     binding: Constraint | None,
     replicas: int | None,
-    redundancy_ratio: float,
-    spare_replicas: int,
+    reserve: Reserve,
 ) -> list[Step]:
     """From the time in the system to the replicas of each constraint, and of the fleet unless it cannot be sized."""
     steps = []
@@ -159,11 +160,13 @@ def replica_steps(
         return steps
     whole = [str(item.replicas) for item in constraints if item.replicas is not None] or ["1"]
     largest = f"max({', '.join(whole)})" if len(whole) > 1 else whole[0]
+    redundant, away = f"ceil({largest} x {plain(reserve.redundancy_ratio)})", reserve.unavailable_replicas
     steps.append(
         step(
             "replicas",
-            "ceil(max of the constraints, each rounded up, x redundancy_ratio) + spare_replicas",
-            f"ceil({largest} x {plain(redundancy_ratio)}) + {spare_replicas}",
+            f"{'max(' * bool(away)}ceil(max of the constraints, each rounded up, x redundancy_ratio)"
+            f"{', max of the constraints + unavailable_replicas)' * bool(away)} + spare_replicas",
+            f"max({redundant}, {largest} + {away}) + {reserve.spare_replicas}" if away else f"{redundant} + {reserve.spare_replicas}",
             replicas,
             "replicas",
             "the binding constraint decides how sure this is",
@@ -194,6 +197,48 @@ def _rate_steps(sizing: Sizing, constraints: Sequence[Constraint]) -> Iterator[S
         else:
             continue
         yield step(name, formula, substituted, rate, item.unit, item.note, basis="bound")
+
+
+def modelled_steps(sizing: Sizing, constraints: Sequence[Constraint]) -> Iterator[Step]:
+    """What one modelled replica sustains, from states whose own working `/performance` gives."""
+    speed, demand = sizing.speed, sizing.demand
+    rates = {item.name: item for item in constraints if item.per_replica and item.basis not in (None, "bound", "measured")}
+    if speed is None:
+        return
+    if "throughput" in rates:
+        concurrency = sizing.planned_concurrency or speed.performance.places
+        state = speed.performance.closed(concurrency)
+        yield _modelled(
+            "throughput_per_replica",
+            "requests with a place / (TTFT without admission + (output tokens - 1) x TPOT) x output tokens",
+            f"{plain(state.admitted)} / ({plain(state.waiting.ttft_s)} - {plain(state.waiting.admission_s)} "
+            f"+ ({plain(speed.serving.output_tokens)} - 1) x {plain(state.tpot_s)}) x {plain(demand.mean_output_tokens)}",
+            rates["throughput"],
+            f"POST /performance with concurrency {plain(concurrency)}",
+        )
+    if "prefill" in rates:
+        serving = speed.serving
+        per_prompt = serving.groups * serving.computed_tokens / speed.prefill_tokens_per_s
+        yield _modelled(
+            "prefill_per_replica",
+            "pipeline stages x computed prompt tokens / time of a prompt among as many as a step takes",
+            f"{serving.groups} x {plain(serving.computed_tokens)} / {plain(per_prompt)}",
+            rates["prefill"],
+            "step-time model: steps of prompts alone",
+        )
+    held = speed.within_objectives if "slo" in rates else None
+    if held is not None:
+        yield _modelled(
+            "slo_per_replica",
+            "requests in the replica / time in it, at the largest rate that holds the objectives",
+            f"{plain(held.state.concurrency)} / {plain(held.state.e2e_s)}",
+            rates["slo"],
+            f"{LITTLE_SOURCE}; POST /performance with request_rps {plain(held.request_rps)}; percentiles: {TAIL_SOURCE}",
+        )
+
+
+def _modelled(name: str, formula: str, substituted: str, item: Constraint, source: str) -> Step:
+    return step(name, formula, substituted, item.per_replica or 0, item.unit, source, basis=item.basis or "assumed")
 
 
 def fleet_steps(deployment: Deployment, fleet: Nodes, replicas: int, binding: Constraint | None) -> list[Step]:

@@ -157,4 +157,6 @@ def _tpot(prompts: Prompts, state: LoadState, level: Level) -> float:
     variance = running * (2 + 2 * prompt_ratio + prompt_ratio**2 * square) / (2 * relaxation)
     averaged = math.sqrt(2 * (relaxation + math.expm1(-relaxation))) / relaxation
     more = serving.step(running + deviates * averaged * math.sqrt(variance), 0).total_s / decode_s - 1
-    return state.tpot_s * (1 + more + deviates * prompt_ratio * math.sqrt(square / running))
+    # Where so few requests arrive during a lifetime that fewer than this share of requests meets one, the percentile meets none.
+    met = -math.expm1(-running) > 1 - LEVELS[level]
+    return state.tpot_s * (1 + more + (deviates * prompt_ratio * math.sqrt(square / running) if met else 0.0))

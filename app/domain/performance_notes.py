@@ -12,8 +12,8 @@ CROWDED_RATIO = 0.8
 
 def performance_warnings(performance: Performance, state: LoadState | None, *, saturated: bool = False) -> list[Note]:
     """Warnings of `/performance`: those of the memory, and what the speed is uncertain by."""
-    llm, found, work, deployment = performance.llm, performance.found, performance.work, performance.deployment
-    warnings = memory_warnings(llm, deployment, found)
+    found = performance.found
+    warnings = memory_warnings(performance.llm, performance.deployment, found)
 
     def warn(code: str, message: str) -> None:
         warnings.append(Note(code=code, message=message))
@@ -25,6 +25,22 @@ def performance_warnings(performance: Performance, state: LoadState | None, *, s
         warn(
             "beyond_max_model_len", f"Requests of {plain(length)} tokens are longer than max_model_len_tokens {found.max_model_len_tokens}."
         )
+    warnings += speed_notes(performance)
+    if saturated:
+        warn("saturated", "Requests arrive faster than the replica ends them: times have no steady state. Add replicas.")
+    elif state is not None and state.concurrency > CROWDED_RATIO * performance.places:
+        warn("few_places_left", f"{plain(state.concurrency)} requests for {plain(performance.places)} places: TTFT is uncertain here.")
+    return warnings
+
+
+def speed_notes(performance: Performance) -> list[Note]:
+    """What the speed of a deployment is uncertain by, at any load."""
+    llm, work, deployment = performance.llm, performance.work, performance.deployment
+    warnings: list[Note] = []
+
+    def warn(code: str, message: str) -> None:
+        warnings.append(Note(code=code, message=message))
+
     if not performance.is_fitted:
         kind = performance.step_class
         warn(
@@ -45,10 +61,6 @@ def performance_warnings(performance: Performance, state: LoadState | None, *, s
         warn("eager_not_modelled", "enforce_eager: without CUDA graphs small steps take longer than shown here.")
     if deployment.speculative is not None and performance.draft is None and not llm.num_mtp_layers:
         warn("draft_time_not_counted", "The time of drafting is not counted: name a draft_model of the catalog.")
-    if saturated:
-        warn("saturated", "Requests arrive faster than the replica ends them: times have no steady state. Add replicas.")
-    elif state is not None and state.concurrency > CROWDED_RATIO * performance.places:
-        warn("few_places_left", f"{plain(state.concurrency)} requests for {plain(performance.places)} places: TTFT is uncertain here.")
     return warnings
 
 

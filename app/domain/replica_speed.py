@@ -6,19 +6,22 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
-from app.domain.latency_tail import LEVELS, Prompts, Tails, tails_of
+from app.domain.latency_tail import LEVELS, Level, Prompts, Tails, tails_of
 from app.domain.length_spread import Spread
 from app.domain.load_state import LoadState
 from app.domain.performance import Lengths, Performance
 from app.domain.provenance import Basis
 from app.domain.serving import MOST_BATCHED, Serving
+from app.domain.units import plain, seconds
 from app.domain.workload import Slo
 
 TOLERANCE = 1e-3
 """The rate that just holds the objectives is found to this relative width, on the safe side."""
-IDLE_RATIO = 1e-3
-"""Share of the most requests per second at which a replica counts as idle."""
-MOST_ROUNDS = 30
+IDLE_PROMPTS = 1e-3
+"""Requests in a replica that counts as idle."""
+MOST_PROMPTS = 1e6
+"""Prompts per step where nothing else limits them."""
+MOST_ROUNDS = 40
 
 
 class Loaded(NamedTuple):
@@ -91,13 +94,15 @@ class ReplicaSpeed:
 
     def at_rate(self, request_rps: float) -> Loaded | None:
         """The replica under Poisson arrivals; None where they outrun it."""
-        state = self.serving.open(request_rps) if self.serves else None
-        return None if state is None else Loaded(request_rps, state, tails_of(self.prompts, state))
+        return self._with_tails(self.serving.open(request_rps)) if self.serves else None
+
+    def _with_tails(self, state: LoadState | None) -> Loaded | None:
+        return None if state is None else Loaded(state.request_rps, state, tails_of(self.prompts, state))
 
     @cached_property
     def idle(self) -> Loaded | None:
         """The replica with next to nothing to do: no number of replicas is faster."""
-        return self.at_rate(IDLE_RATIO * self.performance.saturated.request_rps) if self.serves else None
+        return self._at_prompts_per_step(IDLE_PROMPTS / (1 + self.serving.decode_steps)) if self.serves else None
 
     def objectives(self, loaded: Loaded) -> list[Objective]:
         """Every objective with what is expected at a load."""
@@ -111,44 +116,69 @@ class ReplicaSpeed:
                     found.append(Objective(f"{name}_{level}", limit, getattr(loaded.tails, name).at(level)))
         return found
 
+    def reason(self, missed: list[Objective]) -> str:
+        """Why objectives are missed without any load, and what would help."""
+        parts = []
+        if self.idle is not None and any(each.name.startswith("ttft") for each in missed):
+            level: Level = "p95" if any(each.name == "ttft_p95" for each in missed) else "p99"
+            own_s = self.prompts.at[level].prompt_s(0)
+            parts.append(
+                f"the prefill of a prompt of {plain(getattr(self.inputs, level))} tokens alone takes {seconds(own_s)}, the server "
+                f"{seconds(self.idle.state.waiting.server_s)}: more tensor parallelism, faster accelerators, a larger token budget or "
+                "prefix hits help"
+            )
+        if self.idle is not None and any(each.name.startswith("tpot") for each in missed):
+            parts.append(
+                f"one decode step takes {seconds(self.idle.state.decode.total_s)}: more tensor parallelism, narrower weights, more memory "
+                "bandwidth or speculative decoding help"
+            )
+        return f" ({'; '.join(parts)})" if parts else ""
+
     @cached_property
     def within_objectives(self) -> Loaded | None:
         """The largest rate at which every objective holds; None where there is none, not even for an idle replica."""
         idle = self.idle
         if idle is None or not all(each.holds for each in self.objectives(idle)):
             return None
+        serving = self.serving
+        places = serving.most_admitted / serving.groups
+        most = min(places / max(serving.decode_steps, 1.0), serving.token_budget / serving.computed_tokens, MOST_PROMPTS)
+        return _largest(self._at_prompts_per_step, self._strain, idle, most)
 
-        def kept(loaded: Loaded | None) -> float:
-            """Least limit / expected; 0 where requests outrun the replica."""
-            return 0.0 if loaded is None else min((each.limit_s / each.expected_s for each in self.objectives(loaded)), default=math.inf)
+    def _at_prompts_per_step(self, num_prompts: float) -> Loaded | None:
+        return self._with_tails(self.serving.at_prompts_per_step(num_prompts))
 
-        return largest(self.at_rate, kept, idle, self.performance.saturated.request_rps)
+    def _strain(self, loaded: Loaded | None) -> float:
+        """Largest expected / objective; infinite where requests outrun the replica."""
+        return math.inf if loaded is None else max((each.expected_s / each.limit_s for each in self.objectives(loaded)), default=0.0)
 
 
-def largest(at: Callable[[float], Loaded | None], kept: Callable[[Loaded | None], float], start: Loaded, high: float) -> Loaded:
-    """The largest rate up to `high` at which `kept` is at least 1; it falls with the rate and is at least 1 at `start`.
+def _largest(at: Callable[[float], Loaded | None], strain: Callable[[Loaded | None], float], idle: Loaded, most: float) -> Loaded:
+    """The largest load up to `most` whose strain, which grows with the load, is at most 1.
 
-    Regula falsi with the Illinois rule (https://doi.org/10.1007/BF01934364) on kept - 1, until the bracket is TOLERANCE wide.
+    Halving until the strain is finite, then regula falsi with the Illinois rule (https://doi.org/10.1007/BF01934364) on strain - 1 until
+    it is TOLERANCE below 0 or the bracket as narrow; the side that holds is the answer.
     """
-    best, low, low_value = start, start.request_rps, min(kept(start), 4.0) - 1
-    last = at(high)
-    high_value = kept(last) - 1
-    if high_value >= 0:
-        return best if last is None else last
-    side = 0
+    best, low, below = idle, 0.0, strain(idle) - 1
+    last = at(most)
+    high, above, side = most, strain(last) - 1, 0
+    if last is not None and above <= 0:
+        return last
     for _ in range(MOST_ROUNDS):
         if high - low <= TOLERANCE * high:
             break
-        share = low_value / (low_value - high_value)
-        rate = low + min(max(share, 0.02), 0.98) * (high - low)
-        found = at(rate)
-        value = kept(found) - 1
-        if value >= 0 and found is not None:
-            best, low, low_value = found, rate, min(value, 3.0)
-            high_value *= 0.5 if side > 0 else 1
+        share = 0.5 if math.isinf(above) else below / (below - above)
+        middle = low + min(max(share, 0.01), 0.99) * (high - low)
+        found = at(middle)
+        value = strain(found) - 1
+        if found is not None and value <= 0:
+            best, low, below = found, middle, value
+            if value >= -TOLERANCE:
+                break
+            above *= 0.5 if side > 0 else 1
             side = 1
         else:
-            high, high_value = rate, value
-            low_value *= 0.5 if side < 0 else 1
+            high, above = middle, value
+            below *= 0.5 if side < 0 else 1
             side = -1
     return best

@@ -9,7 +9,10 @@ from pydantic import Field
 from app.domain.bounds import SpeedBounds, causal_attention_flops
 from app.domain.concurrency import ConcurrencyAtLength
 from app.domain.demand import Demand
+from app.domain.latency_tail import LEVELS
+from app.domain.load_state import LoadState
 from app.domain.provenance import Basis
+from app.domain.replica_speed import Objective, ReplicaSpeed
 from app.domain.units import plain, tidy
 from app.domain.value import Given, Value
 from app.domain.workload import Seconds, Slo, TokensPerS
@@ -35,6 +38,23 @@ class Measured(Given):
     e2e_s: Seconds | None = None
     """Mean time of a request in the system [s]; given, it replaces queue + TTFT + output x TPOT."""
 
+    def objectives(self, slo: Slo) -> list[Objective]:
+        """The objectives whose time was measured; the queue counts towards the first token where it is given."""
+        ttft = None if self.ttft_s is None else self.ttft_s + (self.queue_s or 0.0)
+        times = (("ttft", ttft), ("tpot", self.tpot_s), ("e2e", self.e2e_s))
+        return [
+            Objective(f"{name}_{level}", limit, time_s)
+            for name, time_s in times
+            for level in LEVELS
+            if time_s is not None and (limit := getattr(slo, f"{name}_{level}_s")) is not None
+        ]
+
+    def unmeasured(self, slo: Slo) -> Slo | None:
+        """The objectives whose time was not measured; None where none is left."""
+        held = {f"{each.name}_s" for each in self.objectives(slo)}
+        left = {name: limit for name, limit in slo if limit is not None and name not in held}
+        return Slo.model_validate(left) if left else None
+
 
 _NOTHING_MEASURED = Measured()
 
@@ -53,7 +73,7 @@ class Latency(Value):
     next_500_output_tokens_s: float
     """What 500 more output tokens add: 500 x TPOT [s]."""
     basis: Basis
-    """measured, or bound where a time is not (no engine is faster)."""
+    """measured; calibrated or assumed where a time is modelled; bound where it is neither (no engine is faster)."""
 
 
 class Known(NamedTuple):
@@ -78,6 +98,12 @@ class LeastTimes(NamedTuple):
     """Time per output token [s]."""
 
 
+def cached_tokens(demand: Demand, prompt_tokens: float) -> float:
+    """Tokens of a prompt that the prefix cache serves: the mean saving per request, but the last token is always computed [tokens]."""
+    saved = demand.saved_input_tokens_per_s / demand.request_rps
+    return max(0.0, min(saved, prompt_tokens - 1)) if saved else 0.0
+
+
 @dataclass(frozen=True)
 class Sizing:
     """What the constraints are computed from."""
@@ -89,6 +115,21 @@ class Sizing:
     max_num_seqs: int | None
     """Most sequences of the replica, over all its engine ranks."""
     bounds: SpeedBounds | None
+    speed: ReplicaSpeed | None = None
+    """The modelled replica where an engine is named; else only the bounds are known."""
+
+    @cached_property
+    def operating(self) -> LoadState | None:
+        """The modelled replica as it is planned; None without a model or where it serves nothing.
+
+        At `planned_concurrency`, or at the largest rate that holds the objectives where that is less.
+        """
+        speed, planned = self.speed, self.planned_concurrency
+        if speed is None or not speed.serves or planned == 0:
+            return None
+        most = speed.performance.closed(speed.performance.places if planned is None else planned)
+        held = None if speed.slo is None else speed.within_objectives
+        return most if held is None or held.request_rps >= most.request_rps else held.state
 
     @cached_property
     def context_tokens(self) -> float:
@@ -108,9 +149,8 @@ class Sizing:
         return self.planned_concurrency or 1
 
     def cached_tokens(self, prompt_tokens: float) -> float:
-        """Tokens of a prompt that the prefix cache serves: the mean saving per request, but the last token is always computed [tokens]."""
-        saved = self.demand.saved_input_tokens_per_s / self.demand.request_rps
-        return max(0.0, min(saved, prompt_tokens - 1)) if saved else 0.0
+        """Tokens of a prompt that the prefix cache serves."""
+        return cached_tokens(self.demand, prompt_tokens)
 
     @cached_property
     def least(self) -> LeastTimes | None:
@@ -125,11 +165,21 @@ class Sizing:
 
     @cached_property
     def latency(self) -> Latency | None:
-        """Measured times where they are given, each else its bound at the running concurrency; None where one has neither."""
+        """Measured times where they are given, each else modelled for the replica as planned, without an engine its bound.
+
+        None where one has neither.
+        """
         measured = self.measured or _NOTHING_MEASURED
         queue, ttft, tpot = measured.queue_s or 0.0, measured.ttft_s, measured.tpot_s
         if ttft is not None and tpot is not None:
             return self._latency(queue, ttft, tpot, "measured")
+        if self.operating is not None and self.speed is not None:
+            waiting, per_token = self.operating.waiting, self.operating.tpot_s
+            queued = waiting.prompts_ahead_s + waiting.admission_s
+            if measured.queue_s is None and ttft is None:
+                queue = queued
+            first = waiting.ttft_s - queued
+            return self._latency(queue, first if ttft is None else ttft, per_token if tpot is None else tpot, self.speed.basis)
         if self.least is None:
             return None
         return self._latency(queue, self.least.prefill_s if ttft is None else ttft, self.least.tpot_s if tpot is None else tpot, "bound")
@@ -142,7 +192,8 @@ class Sizing:
     def time_in_system_s(self) -> Known | None:
         """Mean time of a request in the system [s].
 
-        Measured first; else the objectives (a system that just holds them keeps requests that long); else the bounds.
+        Measured first; else modelled for the replica as planned; else the objectives (a system that just holds them keeps requests that
+        long); else the bounds.
         """
         measured, slo, output = self.measured, self.slo, self.demand.mean_output_tokens
         if measured and measured.e2e_s is not None:
@@ -150,6 +201,9 @@ class Sizing:
         latency = self.latency
         if latency is not None and latency.basis == "measured":
             return Known(latency.e2e_s, "measured", self._terms(latency), "queue_s + ttft_s + output tokens x tpot_s, measured")
+        if latency is not None and latency.basis != "bound":
+            formula = "queue + TTFT + output tokens x TPOT of the replica as planned"
+            return Known(latency.e2e_s, latency.basis, self._terms(latency), formula)
         if slo is not None:
             e2e, ttft, tpot = (slo.e2e_p95_s or slo.e2e_p99_s), (slo.ttft_p95_s or slo.ttft_p99_s), (slo.tpot_p95_s or slo.tpot_p99_s)
             if ttft is not None and tpot is not None and (e2e is None or ttft + output * tpot <= e2e):

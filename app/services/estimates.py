@@ -5,35 +5,25 @@ from typing import Any, Final
 
 from pydantic import BaseModel
 
-from app.domain.bounds import SpeedBounds, speed_bounds
-from app.domain.capacity_answer import CapacityAnswer, answer_capacity
 from app.domain.catalog import Catalog
-from app.domain.concurrency import ConcurrencyAnswer, answer_concurrency, at_length
+from app.domain.concurrency import ConcurrencyAnswer, answer_concurrency
 from app.domain.cost import CostAnswer, Throughput, answer_cost
 from app.domain.demand import demand_of
 from app.domain.deployment import Deployment, check_layout
-from app.domain.errors import InvalidInput, MissingFigure
-from app.domain.hardware import Gpu
 from app.domain.kv_answer import KvAnswer, answer_kv
 from app.domain.kv_engine import kv_in_engine
-from app.domain.llm import Llm
-from app.domain.memory import fit
 from app.domain.memory_answer import MemoryAnswer, answer_memory
-from app.domain.memory_fit import Fit
 from app.domain.performance import Lengths as RequestLengths
 from app.domain.performance import performance_of
 from app.domain.performance_answer import PerformanceAnswer, answer_performance
 from app.domain.provenance import Answer, Note
-from app.domain.sizing import Sizing
-from app.domain.units import plain
 from app.services.assumptions import cache_defaults, default_used, defaults_used, deployment_defaults
-from app.services.prices import gpu_price, replica_price
-from app.services.references import engine_of, resolve_gpu, resolve_model
-from app.services.requests import CapacityRequest, ConcurrencyRequest, CostRequest, KvRequest, MemoryRequest, PerformanceRequest
+from app.services.capacity import capacity, check_prefix
+from app.services.cost_request import CostRequest
+from app.services.prices import replica_price
+from app.services.references import draft_of, engine_of, resolve_gpu, resolve_model
+from app.services.requests import CapacityRequest, ConcurrencyRequest, KvRequest, MemoryRequest, PerformanceRequest
 from app.services.versions import versions_of
-
-GPUS_PER_NODE = 8
-"""Accelerators of the usual server (HGX and DGX boards of A100 to B300, https://www.nvidia.com/en-us/data-center/hgx/)."""
 
 
 def memory(catalog: Catalog, request: MemoryRequest) -> MemoryAnswer:
@@ -105,77 +95,27 @@ def concurrency(catalog: Catalog, request: ConcurrencyRequest) -> ConcurrencyAns
     )
 
 
-def capacity(catalog: Catalog, request: CapacityRequest) -> CapacityAnswer:
-    """How many replicas a workload needs; raises PlannerError."""
-    deployment, workload = request.deployment, request.workload
-    _check_prefix(deployment, workload.prefix_hit_ratio, "/workload/prefix_hit_ratio")
-    llm = None if request.model is None else resolve_model(catalog, request.model)
-    gpu = None if request.gpu is None else resolve_gpu(catalog, request.gpu)
-    notes = deployment_defaults(llm, gpu, deployment)
-    notes += defaults_used(request, "redundancy_ratio", "safety_ratio", "spare_replicas")
-    notes += defaults_used(workload, "burst_ratio", "prefix_hit_ratio", "token_growth_ratio")
-    demand = demand_of(workload)
-    found: Fit | None = None
-    holds = None
-    if llm is not None and gpu is not None:
-        found = fit(llm, gpu, deployment, engine_of(catalog, deployment))
-        notes += found.notes
-        if found.cost is not None:
-            holds = at_length(found, deployment, demand.mean_input_tokens + demand.mean_output_tokens, request.safety_ratio)
-    bounds = _bounds(request, llm, gpu, found)
-    most = None if deployment.max_num_seqs is None else deployment.max_num_seqs * deployment.dp
-    sizing = Sizing(demand, request.measured, request.slo, holds, most, bounds)
-    inside = sizing.time_in_system_s
-    if inside is not None and inside.basis == "assumed":
-        notes.append(
-            Note(
-                code="time_in_system_from_slo",
-                message=f"No latency was measured: requests are taken to stay as long as the objectives allow ({plain(inside.value)} s).",
-            )
-        )
-    if workload.prefix_hit_ratio and workload.shared_prefix_tokens is None:
-        notes.append(
-            Note(code="prefix_is_whole_prompt", message="No shared_prefix_tokens: the hit ratio is applied to the whole mean prompt.")
-        )
-    price, price_source = gpu_price(catalog, request, gpu, notes)
-    return answer_capacity(
-        llm,
-        gpu,
-        deployment,
-        workload,
-        sizing,
-        found=found,
-        safety_ratio=request.safety_ratio,
-        redundancy_ratio=request.redundancy_ratio,
-        spare_replicas=request.spare_replicas,
-        gpus_per_node=_gpus_per_node(request, notes),
-        usd_per_gpu_hour=price,
-        price_source=price_source,
-        assumptions=notes,
-        versions=versions_of(catalog),
-    )
-
-
 def performance(catalog: Catalog, request: PerformanceRequest) -> PerformanceAnswer:
     """How fast a replica serves at a concurrency or a rate; raises PlannerError."""
     deployment = request.deployment
-    _check_prefix(deployment, request.prefix_hit_ratio, "/prefix_hit_ratio")
+    check_prefix(deployment, request.prefix_hit_ratio, "/prefix_hit_ratio")
     llm, gpu = resolve_model(catalog, request.model), resolve_gpu(catalog, request.gpu)
     notes = deployment_defaults(llm, gpu, deployment)
     notes += defaults_used(request, "prefix_hit_ratio", "batching")
-    drafter = deployment.speculative.draft_model if deployment.speculative else None
+    steps = catalog.calibrations.steps(catalog.step_model, llm, gpu, deployment, request.calibration)
+    notes += steps.assumptions
     found = performance_of(
         llm,
         gpu,
         deployment,
         engine_of(catalog, deployment),
-        catalog.step_model,
+        steps.model,
         RequestLengths(request.input_tokens, request.output_tokens, request.prefix_hit_ratio),
-        draft=None if drafter is None else catalog.model(drafter, field="/deployment/speculative/draft_model"),
+        draft=draft_of(catalog, deployment),
         num_requests=request.num_requests,
         length_width_ratio=request.length_width_ratio,
     )
-    return answer_performance(
+    answer = answer_performance(
         found,
         concurrency=request.concurrency,
         request_rps=request.request_rps,
@@ -183,14 +123,7 @@ def performance(catalog: Catalog, request: PerformanceRequest) -> PerformanceAns
         assumptions=notes,
         versions=versions_of(catalog),
     )
-
-
-def _check_prefix(deployment: Deployment, hit_ratio: float, field: str) -> None:
-    if hit_ratio and not deployment.prefix_caching:
-        raise InvalidInput(
-            f"prefix_hit_ratio is {plain(hit_ratio)}, but prefix_caching is false: nothing is found in no cache",
-            field=field, value=hit_ratio, expected="0, or prefix_caching true",
-        )  # fmt: skip
+    return steps.warned(answer)
 
 
 def cost(catalog: Catalog, request: CostRequest) -> CostAnswer:
@@ -222,26 +155,6 @@ def cost(catalog: Catalog, request: CostRequest) -> CostAnswer:
         assumptions=notes,
         versions=versions_of(catalog),
     )
-
-
-def _bounds(request: CapacityRequest, llm: Llm | None, gpu: Gpu | None, found: Fit | None) -> SpeedBounds | None:
-    """The speed bounds; a figure that the catalog lacks is an error unless rates were measured."""
-    if llm is None or gpu is None or found is None:
-        return None
-    try:
-        return speed_bounds(llm, gpu, request.deployment, found)
-    except MissingFigure:
-        measured = request.measured
-        if measured is not None and measured.output_tokens_per_s is not None and measured.input_tokens_per_s is not None:
-            return None
-        raise
-
-
-def _gpus_per_node(request: CapacityRequest, notes: list[Note]) -> int:
-    if request.gpus_per_node is not None:
-        return request.gpus_per_node
-    notes.append(default_used("gpus_per_node", GPUS_PER_NODE))
-    return GPUS_PER_NODE
 
 
 CALCULATIONS: Final[Mapping[str, tuple[type[BaseModel], Callable[[Catalog, Any], Answer]]]] = {

@@ -5,8 +5,9 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from app.domain.plan import PlanInput
+from app.services.cost_request import CostRequest
 from app.services.diagnosis import DiagnoseRequest
-from app.services.requests import CapacityRequest, ConcurrencyRequest, CostRequest, KvRequest, MemoryRequest, PerformanceRequest
+from app.services.requests import CapacityRequest, ConcurrencyRequest, KvRequest, MemoryRequest, PerformanceRequest
 
 
 class MemoryPlanInput(PlanInput[Literal["memory"], MemoryRequest]):

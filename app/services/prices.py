@@ -5,8 +5,9 @@ from app.domain.errors import MissingFigure
 from app.domain.hardware import Gpu
 from app.domain.provenance import Note, Step, step
 from app.domain.units import plain, tidy
+from app.services.cost_request import CostRequest
 from app.services.references import resolve_gpu
-from app.services.requests import CapacityRequest, CostRequest
+from app.services.requests import CapacityRequest
 
 
 def gpu_price(catalog: Catalog, request: CapacityRequest, gpu: Gpu | None, notes: list[Note]) -> tuple[float | None, str]:

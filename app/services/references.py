@@ -51,6 +51,12 @@ def engine_of(catalog: Catalog, deployment: Deployment) -> EngineMemory | None:
     return catalog.engine(deployment.engine, deployment.engine_version)
 
 
+def draft_of(catalog: Catalog, deployment: Deployment) -> Llm | None:
+    """The draft model of speculation; None where none is named. Raises UnknownName."""
+    drafter = deployment.speculative.draft_model if deployment.speculative else None
+    return None if drafter is None else catalog.model(drafter, field="/deployment/speculative/draft_model")
+
+
 def _from_sketch(sketch: ModelSketch) -> Llm:
     groups = None
     if sketch.num_layers is not None and sketch.num_kv_heads is not None and sketch.head_dim is not None:

@@ -3,23 +3,23 @@
 from collections.abc import Sequence
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Discriminator, Field, PositiveInt, Tag, model_validator
+from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
 from app.domain.batching import Batching
-from app.domain.cost import Throughput
+from app.domain.calibration import CalibrationChoice
 from app.domain.deployment import Deployment, EngineName, Ratio, Speculative, Tokens
+from app.domain.fleet import RollingUpdate
 from app.domain.hardware import PeakFlops, Rate
 from app.domain.llm import LayerGroup
 from app.domain.precision import KvChoice
 from app.domain.sizing import Measured
 from app.domain.value import Given
-from app.domain.workload import Length, Lengths, Rps, Slo, TokensPerS, Workload
+from app.domain.workload import Length, Lengths, Rps, Slo, Workload
 
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 Params = Annotated[int, Field(gt=0, le=10**16)]
 Usd = Annotated[float, Field(ge=1e-6, le=1e9)]
 SafetyRatio = Annotated[float, Field(ge=0.01, le=1)]
-Factor = Annotated[float, Field(ge=1, le=1e6)]
 
 
 class ModelSketch(Given):
@@ -216,6 +216,8 @@ class PerformanceRequest(Given):
     """Requests of a benchmark run that sends `concurrency` of them at once and then keeps as many; left out: the steady state."""
     length_width_ratio: Annotated[float, Field(ge=0, le=2)] = 0
     """Of such a run: width of the range from which output lengths are drawn / mean; 0: all outputs are equally long."""
+    calibration: CalibrationChoice = None
+    """Id of the calibration whose constants the steps take, or `none`; left out: that of this very set-up, where there is one."""
 
     @model_validator(mode="after")
     def _one_load(self) -> "PerformanceRequest":
@@ -240,61 +242,18 @@ class CapacityRequest(Given):
     slo: Slo | None = None
     """Latency objectives."""
     measured: Measured | None = None
-    """Figures measured on one replica, in place of bounds."""
+    """Figures measured on one replica, in place of modelled ones and bounds."""
     redundancy_ratio: Annotated[float, Field(ge=1, le=100)] = 1.25
     """Factor on the largest constraint: failures, rolling updates, bursts."""
     spare_replicas: Annotated[int, Field(ge=0, le=10_000)] = 0
     """Replicas added on top."""
+    rolling_update: RollingUpdate | None = None
+    """How replicas are exchanged for new ones; those that may be missing meanwhile are added where redundancy does not cover them."""
     safety_ratio: SafetyRatio = 0.7
     """Share of the theoretical concurrency to plan with."""
     gpus_per_node: Annotated[int, Field(ge=1, le=4096)] | None = None
     """Accelerators of one machine; 8 when left out."""
     usd_per_gpu_hour: Usd | None = None
     """Price of one accelerator; the catalog's on-demand price when left out."""
-
-
-class CostRequest(Given):
-    """What tokens, requests and tasks cost."""
-
-    replica_usd_per_hour: Usd | None = None
-    """Price of one replica; or give gpu, gpus and usd_per_gpu_hour [USD/hour]."""
-    gpu: Name | None = None
-    """Catalog slug whose on-demand price is used when usd_per_gpu_hour is left out."""
-    gpus: PositiveInt | None = Field(default=None, le=10**6)
-    """Accelerators of one replica."""
-    usd_per_gpu_hour: Usd | None = None
-    """Price of one accelerator [USD/hour]."""
-    replicas: Annotated[int, Field(ge=1, le=10**6)] = 1
-    """Replicas that are paid for."""
-    output_tokens_per_s: TokensPerS | None = None
-    """Output tokens per second of one replica [tokens/s]."""
-    input_tokens_per_s: TokensPerS | None = None
-    """Input tokens per second of one replica [tokens/s]."""
-    request_rps: Rps | None = None
-    """Finished requests per second of one replica [requests/s]."""
-    workload: Workload | None = None
-    """Traffic whose mean lengths turn token rates into requests; its rate over all replicas is used when no rate is given."""
-    success_ratio: Annotated[float, Field(ge=1e-6, le=1)] = 1
-    """Share of requests that succeed."""
-    requests_per_task: Factor = 1
-    """Requests of one business task."""
-    attempts_per_task: Factor = 1
-    """Attempts that a task takes on average, retries included."""
-
-    @model_validator(mode="after")
-    def _one_price(self) -> "CostRequest":
-        if self.replica_usd_per_hour is not None:
-            if self.gpus is not None or self.usd_per_gpu_hour is not None or self.gpu is not None:
-                raise ValueError("give either replica_usd_per_hour, or gpus with usd_per_gpu_hour or gpu")
-        elif self.gpus is None or (self.usd_per_gpu_hour is None and self.gpu is None):
-            raise ValueError(
-                "a price is needed: replica_usd_per_hour, or gpus with usd_per_gpu_hour or a gpu that has a price in the catalog"
-            )
-        return self
-
-    @property
-    def throughput(self) -> Throughput:
-        """The rates of one replica as given."""
-        return Throughput(
-            output_tokens_per_s=self.output_tokens_per_s, input_tokens_per_s=self.input_tokens_per_s, request_rps=self.request_rps
-        )
+    calibration: CalibrationChoice = None
+    """Id of the calibration whose constants the steps take, or `none`; left out: that of this very set-up, where there is one."""

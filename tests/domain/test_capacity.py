@@ -5,11 +5,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.domain.bounds import SpeedBounds, attention_flops, speed_bounds, weights_read_ratio
-from app.domain.capacity import Constraint, constraints_of, nodes_for, replicas_with_redundancy
+from app.domain.capacity import Constraint, constraints_of, nodes_for
 from app.domain.concurrency import ConcurrencyAtLength, at_length
 from app.domain.demand import demand_of
 from app.domain.deployment import Deployment, Speculative
 from app.domain.errors import MissingFigure
+from app.domain.fleet import Reserve
 from app.domain.hardware import Gpu, PeakFlops
 from app.domain.memory import fit
 from app.domain.precision import compute_format
@@ -125,7 +126,7 @@ def test_what_is_not_known_is_not_evaluated_and_says_so() -> None:
     found = constraints_of(sizing(workload(), modelled=False))
     assert [item.replicas for item in found] == [None] * 5
     assert all("not evaluated" in item.note for item in found)
-    assert replicas_with_redundancy(found, 1.25, 0) == 2  # one replica and its redundancy
+    assert Reserve(1.25, 0).replicas(found) == 2  # one replica and its redundancy
 
 
 def test_time_in_system_prefers_measurement_then_objectives_then_bounds() -> None:
@@ -190,7 +191,7 @@ def test_the_fleet_carries_the_demand(
 ) -> None:
     measured = Measured(output_tokens_per_s=rate, input_tokens_per_s=rate * 10, concurrency=held, kv_concurrency=held, e2e_s=5)
     found = constraints_of(sizing(workload(rps, prompt, output), measured=measured, modelled=False))
-    replicas = replicas_with_redundancy(found, redundancy, spare)
+    replicas = Reserve(redundancy, spare).replicas(found)
     for item in found:
         if item.demand is not None and item.per_replica:
             assert item.per_replica * replicas >= item.demand * (1 - 1e-9)

@@ -38,6 +38,10 @@ DEPLOYMENTS: list[dict[str, Any]] = [
     {"tp": 8, "memory_fraction_ratio": 0.93, "speculative": {"num_draft_tokens": 3, "acceptance_ratio": 0.7}},
     {"tp": 1, "dp": 8, "ep": 8},
 ]
+ENGINES: dict[str, dict[str, Any]] = {
+    "vllm": {"tp": 8, "weights": "fp8", "engine": "vllm", "max_model_len_tokens": 40_000},
+    "sglang": {"tp": 4, "pp": 2, "dp": 2, "engine": "sglang", "max_num_batched_tokens": 2048},
+}
 TAIL = {"peak_rps": 20, "input_tokens": {"mean": 4000, "p95": 12000}, "output_tokens": {"mean": 500, "p95": 900}}
 MIX = {
     "peak_rps": 3, "burst_ratio": 1.5, "token_growth_ratio": 1.2, "shared_prefix_tokens": 800, "prefix_hit_ratio": 0.7,
@@ -206,6 +210,33 @@ def test_capacity(model: str, extra: int) -> None:
                 assert getattr(answer.cost, name) == working[name]
         serves = {note.code for note in answer.warnings}.isdisjoint({"does_not_fit", "loads_only"})
         assert ("does not serve" in answer.summary) is not serves
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("model", [name for name in MODELS if name != "sketch"])
+def test_capacity_of_a_modelled_replica(model: str, engine: str) -> None:
+    """The lines that follow those of the memory, which has words in them where engines lay out pages."""
+    traffic = [
+        {"workload": TAIL, "slo": {"ttft_p95_s": 8, "tpot_p99_s": 0.2, "e2e_p95_s": 90}, "rolling_update": {"unavailable_replicas": 3}},
+        {"workload": MIX, "spare_replicas": 1},
+    ]
+    names = {"model": MODELS[model], "gpu": "h200-sxm-141gb", "deployment": ENGINES[engine]}
+    memory = {step.name for answer in answers("memory", iter([names])) for step in answer.working}
+    found = list(answers("capacity", ({**names, **more} for more in traffic)))
+    for answer in found:
+        working = redo([step for step in answer.working if step.name not in memory and "tokens" not in step.substituted])
+        agree(answer, working, "replicas", "gpus", "nodes", "utilization_ratio", "time_in_system_s", "concurrency")
+        for item in answer.constraints:
+            if item.replicas_exact is not None:
+                assert item.replicas_exact == working[f"replicas_{item.name}"]
+            if item.per_replica and item.basis != "exact" and item.name in ("throughput", "prefill", "slo"):
+                assert item.per_replica == pytest.approx(working[f"{item.name}_per_replica"])
+        if answer.expected is not None:
+            assert answer.expected.request_rps == pytest.approx(working["request_rps_per_replica"])
+            assert answer.expected.tpot.mean_s.value == working["expected_tpot_s"]
+            assert answer.expected.ttft.mean_s.value == working["expected_ttft_s"]
+            assert answer.expected.ttft.p95_s.value == working["expected_ttft_p95_s"]
+            assert answer.expected.ttft.p99_s.value == working["expected_ttft_p99_s"]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,59 @@
+"""The body of `/cost`."""
+
+from typing import Annotated
+
+from pydantic import Field, PositiveInt, model_validator
+
+from app.domain.cost import Throughput
+from app.domain.value import Given
+from app.domain.workload import Rps, TokensPerS, Workload
+from app.services.requests import Name, Usd
+
+Factor = Annotated[float, Field(ge=1, le=1e6)]
+
+
+class CostRequest(Given):
+    """What tokens, requests and tasks cost."""
+
+    replica_usd_per_hour: Usd | None = None
+    """Price of one replica; or give gpu, gpus and usd_per_gpu_hour [USD/hour]."""
+    gpu: Name | None = None
+    """Catalog slug whose on-demand price is used when usd_per_gpu_hour is left out."""
+    gpus: PositiveInt | None = Field(default=None, le=10**6)
+    """Accelerators of one replica."""
+    usd_per_gpu_hour: Usd | None = None
+    """Price of one accelerator [USD/hour]."""
+    replicas: Annotated[int, Field(ge=1, le=10**6)] = 1
+    """Replicas that are paid for."""
+    output_tokens_per_s: TokensPerS | None = None
+    """Output tokens per second of one replica [tokens/s]."""
+    input_tokens_per_s: TokensPerS | None = None
+    """Input tokens per second of one replica [tokens/s]."""
+    request_rps: Rps | None = None
+    """Finished requests per second of one replica [requests/s]."""
+    workload: Workload | None = None
+    """Traffic whose mean lengths turn token rates into requests; its rate over all replicas is used when no rate is given."""
+    success_ratio: Annotated[float, Field(ge=1e-6, le=1)] = 1
+    """Share of requests that succeed."""
+    requests_per_task: Factor = 1
+    """Requests of one business task."""
+    attempts_per_task: Factor = 1
+    """Attempts that a task takes on average, retries included."""
+
+    @model_validator(mode="after")
+    def _one_price(self) -> "CostRequest":
+        if self.replica_usd_per_hour is not None:
+            if self.gpus is not None or self.usd_per_gpu_hour is not None or self.gpu is not None:
+                raise ValueError("give either replica_usd_per_hour, or gpus with usd_per_gpu_hour or gpu")
+        elif self.gpus is None or (self.usd_per_gpu_hour is None and self.gpu is None):
+            raise ValueError(
+                "a price is needed: replica_usd_per_hour, or gpus with usd_per_gpu_hour or a gpu that has a price in the catalog"
+            )
+        return self
+
+    @property
+    def throughput(self) -> Throughput:
+        """The rates of one replica as given."""
+        return Throughput(
+            output_tokens_per_s=self.output_tokens_per_s, input_tokens_per_s=self.input_tokens_per_s, request_rps=self.request_rps
+        )
