@@ -10,6 +10,7 @@ import pytest
 from pydantic import BaseModel
 
 import app.domain
+import app.services.cost_request
 import app.services.requests
 from app.domain.hardware import PeakFlops
 from app.domain.units import NAMED_COUNTS, SHAPE_SUFFIXES, UNIT_PREFIXES, UNIT_SUFFIXES, exact, gigabytes, plain, seconds
