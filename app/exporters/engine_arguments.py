@@ -105,6 +105,8 @@ def _sglang(deployment: Deployment, found: Fit, max_num_seqs: int) -> _Options:
         yield "--chunked-prefill-size", -1
     elif found.settings is not None:
         yield "--chunked-prefill-size", found.settings.max_num_batched_tokens * deployment.dp
+    if deployment.poll_interval_steps != 1:
+        yield "--scheduler-recv-interval", deployment.poll_interval_steps
     if not deployment.prefix_caching:
         yield "--disable-radix-cache", None
     if "block_size_tokens" in deployment.model_fields_set:
