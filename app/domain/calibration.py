@@ -3,10 +3,8 @@
 from collections.abc import Iterable, Mapping
 from datetime import date, datetime
 from functools import cached_property
-from typing import Annotated, Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeVar
 from uuid import UUID
-
-from pydantic import Field
 
 from app.domain.calibrated_model import calibrated_model
 from app.domain.deployment import Deployment, EngineName
@@ -16,15 +14,14 @@ from app.domain.hardware import Gpu
 from app.domain.kv_cache import resolve_kv_format
 from app.domain.llm import Llm
 from app.domain.precision import KvFormat, WeightFormat, native_format
-from app.domain.provenance import Note
+from app.domain.provenance import Answer, Note
 from app.domain.step_constants import Band, ConstantName, StepModel
 from app.domain.units import plain
 from app.domain.value import Value
 
-CalibrationChoice = Annotated[
-    UUID | Literal["none"] | None,
-    Field(description="Id of the calibration to use, or `none`; left out: the one of this very set-up, where there is one."),
-]
+CalibrationChoice = UUID | Literal["none"] | None
+"""The calibration that a request wants: by id, `none`, or None for that of its set-up."""
+AnswerT = TypeVar("AnswerT", bound=Answer)
 VERSION_EFFECT = "-8 to +10 %"
 """Step times of one set-up by version of vLLM against the mean of all versions, in the rows of the class constants."""
 
@@ -134,6 +131,10 @@ class ChosenSteps(NamedTuple):
     model: StepModel
     assumptions: tuple[Note, ...] = ()
     warnings: tuple[Note, ...] = ()
+
+    def warned(self, answer: AnswerT) -> AnswerT:
+        """The answer with the warnings that these constants call for."""
+        return answer.model_copy(update={"warnings": [*answer.warnings, *self.warnings]}) if self.warnings else answer
 
 
 class Calibrations:

@@ -25,8 +25,8 @@ from app.domain.units import plain
 TELLING_RATIO = 0.7
 """A constant whose uncertainty falls below this share of what it was before has been measured; else it stays near its class."""
 PRIOR_ROWS = 0.5
-"""Rows that the range of the class counts as beside those of the sweep. With 0.5 the stated ranges hold 85-88 % of the other rows of a
-sweep after a third of it, and 78-84 % after a single row (`inferplan accuracy performance`, serving points)."""
+"""Rows that the range of the class counts as beside those of the sweep. With 0.5 the stated ranges hold 85-87 % of the other rows of a
+sweep after a third of it, and 78-84 % after a single row (serving points, see `app/accuracy/calibration.py`)."""
 TENTH_SIGMAS = 1.2816
 """Standard deviations from the mean to the 10th and 90th percentile of a normal distribution."""
 WOULD_TELL: Mapping[ConstantName, str] = {
@@ -35,6 +35,7 @@ WOULD_TELL: Mapping[ConstantName, str] = {
     "dense_peak_ratio": "long prompts, or the most requests at a time that fit",
     "expert_peak_ratio": "long prompts, or the most requests at a time that fit",
     "kernel_s": "TPOT at one request at a time beside a larger load",
+    "sequence_s": "TPOT at many requests at a time beside a smaller load",
     "request_s": "mean TTFT at one request at a time",
     "residual_iterations": "mean TTFT at several loads",
 }
@@ -175,8 +176,8 @@ def _not_identified(moved: Sequence[Moved]) -> list[Note]:
     return [
         Note(
             code=f"{each.name}_not_identified",
-            message=f"The rows hardly depend on {each.name}, which stays near its class (x {each.factor:.2f}); rows with "
-            f"{WOULD_TELL[each.name]} would tell.",
+            message=f"The rows do not tell {each.name} from other constants (x {each.factor:.2f}, {100 * each.left_ratio:.0f} % of its "
+            f"uncertainty are left): {WOULD_TELL[each.name]} would.",
         )
         for each in moved
         if each.left_ratio > TELLING_RATIO

@@ -19,36 +19,26 @@ class Movable(NamedTuple):
     name: ConstantName
     spread_ln: float
     """Standard deviation of ln(constant of a set-up / constant of its class) before anything is measured."""
+    most_factor: float
+    """It moves by at most this factor: beyond it something else than the constant is wrong."""
 
 
-SPREAD_LN = 0.3
-"""Constants of one set-up scatter around those of their class by about this much: effects of engines, accelerators and weights in
+DEVICE = (0.3, 4.0)
+"""Spread and most of what the accelerator reaches: effects of engines, accelerators and weights in
 `app/catalog/steps/step_model.yaml` are factors of 0.7 to 1.4."""
-WAITING_SPREAD_LN = 0.7
-"""Time in the server before the first token differs more, by what stands before the engine: engines alone differ by a factor of 4 there."""
+HOST = (0.7, 64.0)
+"""The same of time on the host: servers, proxies and samplers stand around the engine, and engines alone differ by a factor of 4."""
+HOST_TIMES = (Movable("sequence_s", *HOST), Movable("request_s", *HOST), Movable("residual_iterations", *HOST))
 MOVABLE: Mapping[Kind, tuple[Movable, ...]] = {
-    "dense": (
-        Movable("bandwidth_ratio", SPREAD_LN),
-        Movable("dense_peak_ratio", SPREAD_LN),
-        Movable("kernel_s", SPREAD_LN),
-        Movable("request_s", WAITING_SPREAD_LN),
-        Movable("residual_iterations", WAITING_SPREAD_LN),
-    ),
-    "moe": (
-        Movable("expert_bandwidth_ratio", SPREAD_LN),
-        Movable("expert_peak_ratio", SPREAD_LN),
-        Movable("kernel_s", SPREAD_LN),
-        Movable("request_s", WAITING_SPREAD_LN),
-        Movable("residual_iterations", WAITING_SPREAD_LN),
-    ),
+    "dense": (Movable("bandwidth_ratio", *DEVICE), Movable("dense_peak_ratio", *DEVICE), Movable("kernel_s", *DEVICE), *HOST_TIMES),
+    "moe": (Movable("expert_bandwidth_ratio", *DEVICE), Movable("expert_peak_ratio", *DEVICE), Movable("kernel_s", *DEVICE), *HOST_TIMES),
 }
 NOISE_LN: Mapping[Quantity, float] = {"tpot": 0.04, "throughput": 0.04, "ttft": 0.12}
 """Repeated runs of one set-up differ by about this much (standard deviation of the logarithm)."""
 OUTLIER_SIGMAS = 3.0
 """From this many standard deviations on a row pulls no stronger than a row there (pseudo-Huber weights)."""
-MOST_FACTOR = 8.0
-"""A constant moves by at most this factor: beyond it something else than the constant is wrong."""
-MOST_ROUNDS = 12
+MOST_ROUNDS = 20
+MOST_DAMPING = 1e6
 TOLERANCE_LN = 1e-4
 DIFFERENCE_LN = 1e-3
 
@@ -89,13 +79,12 @@ def fit_constants(
     """Factors on the movable constants that explain the rows.
 
     Minimises sum over rows and quantities of rho(ln(measured / predicted) / noise) + sum (ln factor / spread)^2, rho the pseudo-Huber
-    function, |ln factor| <= ln MOST_FACTOR, by damped Gauss-Newton steps. `constants_at` gives the constants with factors applied.
+    function, |ln factor| <= ln most, by damped Gauss-Newton steps. `constants_at` gives the constants with factors applied.
     Form: ridge regression towards the class (https://doi.org/10.1080/00401706.1970.10488634), robust weights
-    (https://doi.org/10.1214/aoms/1177703732). With one row the constant that it depends on most moves most.
+    (https://doi.org/10.1214/aoms/1177703732). With one row the constant that it depends on most moves most. Rows that lie far off may be
+    outliers or right: the fit also starts from where plain squares lead, and the better of both counts.
     """
-    spreads = [each.spread_ln for each in movable]
     names = [each.name for each in movable]
-    most = math.log(MOST_FACTOR)
 
     def residuals(at: Sequence[float]) -> list[float]:
         constants = constants_at({name: math.exp(value) for name, value in zip(names, at, strict=True)})
@@ -105,34 +94,57 @@ def fit_constants(
             found += [math.log(row.measured[name] / predicted[name]) / NOISE_LN[name] for name in fitted_quantities(row.measured)]
         return found
 
-    def cost(found: Sequence[float], at: Sequence[float]) -> float:
-        return sum(_huber(value) for value in found) + sum((value / spread) ** 2 for value, spread in zip(at, spreads, strict=True))
+    best = _descend(residuals, movable, [0.0] * len(movable), OUTLIER_SIGMAS)
+    if any(abs(value) > OUTLIER_SIGMAS for value in best.residuals):
+        squares = _descend(residuals, movable, [0.0] * len(movable), math.inf)
+        best = min(best, _descend(residuals, movable, squares.at, OUTLIER_SIGMAS), key=lambda each: each.cost)
+    found = []
+    for index, (each, value) in enumerate(zip(movable, best.at, strict=True)):
+        variance = solve(best.normal, [float(index == other) for other in range(len(movable))])[index]
+        at_bound = abs(value) > math.log(each.most_factor) - TOLERANCE_LN
+        found.append(Moved(each.name, math.exp(value), min(1.0, math.sqrt(variance) / each.spread_ln), at_bound))
+    return tuple(found)
 
-    at, damping = [0.0] * len(movable), 1e-3
-    now = residuals(at)
+
+class _Minimum(NamedTuple):
+    """Where a descent ended."""
+
+    at: Sequence[float]
+    residuals: Sequence[float]
+    cost: float
+    normal: Sequence[Sequence[float]]
+
+
+def _descend(
+    residuals: Callable[[Sequence[float]], list[float]], movable: Sequence[Movable], start: Sequence[float], outlier: float
+) -> _Minimum:
+    """Damped Gauss-Newton steps within the bounds until nothing moves (Levenberg, https://doi.org/10.1090/qam/10666)."""
+    limits, spreads = [math.log(each.most_factor) for each in movable], [each.spread_ln for each in movable]
+
+    def cost(found: Sequence[float], at: Sequence[float]) -> float:
+        return sum(_huber(value, outlier) for value in found) + sum(
+            (value / spread) ** 2 for value, spread in zip(at, spreads, strict=True)
+        )
+
+    at, now, damping, moving = list(start), residuals(start), 1e-3, True
     least = cost(now, at)
     normal: list[list[float]] = []
     for _ in range(MOST_ROUNDS):
-        slopes = _slopes(residuals, at, now)
-        normal, pull = _normal_equations(slopes, now, at, spreads)
-        moved = False
-        while damping < 1e6:
+        normal, pull = _normal_equations(_slopes(residuals, at, now), now, at, spreads, outlier)
+        moving = False
+        while damping < MOST_DAMPING:
             damped = [[value * (1 + damping * (i == j)) for j, value in enumerate(row)] for i, row in enumerate(normal)]
             step = solve(damped, pull)
-            trial = [min(most, max(-most, value + change)) for value, change in zip(at, step, strict=True)]
+            trial = [min(most, max(-most, value + change)) for value, change, most in zip(at, step, limits, strict=True)]
             there = residuals(trial)
             if (less := cost(there, trial)) < least:
-                largest = max(abs(one - other) for one, other in zip(trial, at, strict=True))
-                at, now, least, moved, damping = trial, there, less, largest > TOLERANCE_LN, damping / 10
+                moving = max(abs(one - other) for one, other in zip(trial, at, strict=True)) > TOLERANCE_LN
+                at, now, least, damping = trial, there, less, damping / 10
                 break
             damping *= 10
-        if not moved:
+        if not moving:
             break
-    left = [math.sqrt(solve(normal, [float(i == j) for j in range(len(at))])[i]) / spread for i, spread in enumerate(spreads)]
-    return tuple(
-        Moved(name, math.exp(value), min(1.0, share), abs(value) > most - TOLERANCE_LN)
-        for name, value, share in zip(names, at, left, strict=True)
-    )
+    return _Minimum(at, now, least, normal)
 
 
 def fitted_quantities(measured: Mapping[Quantity, float]) -> list[Quantity]:
@@ -141,8 +153,8 @@ def fitted_quantities(measured: Mapping[Quantity, float]) -> list[Quantity]:
     return [name for name in wanted if name in measured]
 
 
-def _huber(value: float) -> float:
-    return 2 * OUTLIER_SIGMAS**2 * (math.sqrt(1 + (value / OUTLIER_SIGMAS) ** 2) - 1)
+def _huber(value: float, outlier: float) -> float:
+    return value**2 if math.isinf(outlier) else 2 * outlier**2 * (math.sqrt(1 + (value / outlier) ** 2) - 1)
 
 
 def _slopes(residuals: Callable[[Sequence[float]], list[float]], at: Sequence[float], now: Sequence[float]) -> list[list[float]]:
@@ -155,10 +167,10 @@ def _slopes(residuals: Callable[[Sequence[float]], list[float]], at: Sequence[fl
 
 
 def _normal_equations(
-    slopes: Sequence[Sequence[float]], now: Sequence[float], at: Sequence[float], spreads: Sequence[float]
+    slopes: Sequence[Sequence[float]], now: Sequence[float], at: Sequence[float], spreads: Sequence[float], outlier: float
 ) -> tuple[list[list[float]], list[float]]:
     """(J' W J + 1 / spread^2, -(J' W r + x / spread^2)), W the weights of the pseudo-Huber function."""
-    weights = [1 / math.sqrt(1 + (value / OUTLIER_SIGMAS) ** 2) for value in now]
+    weights = [1 / math.sqrt(1 + (value / outlier) ** 2) for value in now]
     size = range(len(at))
     normal = [
         [

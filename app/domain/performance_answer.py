@@ -1,8 +1,10 @@
 """The answer of `/performance`: times, rates, what binds, and how they change with load and settings, with the working."""
 
 from typing import Any, get_args
+from uuid import UUID
 
 from app.domain.batching import Batching, state_of
+from app.domain.calibrated_model import CalibratedModel
 from app.domain.load_state import LoadState
 from app.domain.memory_fit import Limiting, Verdict
 from app.domain.memory_working import memory_steps
@@ -44,6 +46,8 @@ class PerformanceAnswer(Answer):
     """What stands in the way."""
     basis: Basis
     """calibrated: measurements of this engine, class of accelerator, weights and kind of model were in the fit; assumed: carried over."""
+    calibration: UUID | None
+    """The calibration whose constants the steps have; None for those of the class."""
     batching: Batching
     """How requests are batched."""
     saturated: bool
@@ -134,6 +138,7 @@ def answer_performance(
         "verdict": found.verdict,
         "limiting": found.limiting,
         "basis": "calibrated" if performance.is_fitted else "assumed",
+        "calibration": performance.model.calibration if isinstance(performance.model, CalibratedModel) else None,
         "batching": batching,
     }
     if performance.places < 1:
@@ -179,7 +184,7 @@ def answer_performance(
 
 
 _NOTHING: dict[str, Any] = {
-    name: None for name, field in PerformanceAnswer.model_fields.items() if name != "limiting" and type(None) in get_args(field.annotation)
+    name: None for name, field in PerformanceAnswer.model_fields.items() if name not in ("limiting", "calibration") and type(None) in get_args(field.annotation)
 } | {"saturated": False, "curve": [], "by_batching": [], "by_token_budget": [], "by_prefix_hit": []}
 
 

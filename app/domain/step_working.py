@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from app.domain.bounds import ATTENTION_SOURCE, BANDWIDTH_SOURCE, PREFILL_SOURCE
+from app.domain.calibrated_model import CalibratedModel
 from app.domain.kernels import KernelsPerLayer
 from app.domain.kv_working import sequence_step
 from app.domain.provenance import Basis, Step, step
@@ -37,9 +38,13 @@ def _constant_steps(model: StepModel, found: StepClass, constants: Constants) ->
             product if constant.most is None else _bent(product, plain(constant.most)),
             getattr(constants, constant.name),
             _unit(constant),
-            f"{model.sources[0]}; base {plain(constant.low)} to {plain(constant.high)} (10-90 %)",
+            f"{_source(model, constant)}; base {plain(constant.low)} to {plain(constant.high)} (10-90 %)",
             basis=basis,
         )
+
+
+def _source(model: StepModel, constant: StepConstant) -> str:
+    return model.source_of(constant.name) if isinstance(model, CalibratedModel) else model.sources[0]
 
 
 def _bent(product: str, most: str) -> str:
