@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session, sessionmaker
 from starlette.concurrency import run_in_threadpool
 
 from app import __version__, log_setup
-from app.api import diagnosis, errors, estimates, gpus, health, model_import, models, plans, reconciliation
+from app.api import calibrations, diagnosis, errors, estimates, gpus, health, model_import, models, plans, reconciliation
 from app.api.auth import Authentication, key_lookup
 from app.api.metering import RequestMetrics
 from app.api.openapi import DocumentedApp
@@ -31,6 +31,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     model_import.router,
     models.router,
     plans.router,
+    calibrations.router,
     health.router,
 )
 
@@ -46,6 +47,7 @@ TAGS: list[dict[str, Any]] = [
     {"name": "diagnosis", "description": "What limits a running deployment, from its metrics."},
     {"name": "gpus", "description": "The catalog of accelerators: bundled entries and your own."},
     {"name": "models", "description": "The catalog of models: bundled entries, your own, and the import of a Hugging Face config.json."},
+    {"name": "calibrations", "description": "Measured sweeps that estimates of the same set-up follow."},
     {"name": "plans", "description": "Saved plans with their revisions."},
     {"name": "service", "description": "Health and metrics, open to everyone."},
 ]

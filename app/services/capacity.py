@@ -3,6 +3,7 @@
 from app.domain.bounds import SpeedBounds, speed_bounds
 from app.domain.capacity_answer import CapacityAnswer, answer_capacity
 from app.domain.capacity_variants import lengths_of, speed_of
+from app.domain.calibration import ChosenSteps
 from app.domain.catalog import Catalog
 from app.domain.concurrency import ConcurrencyAtLength, at_length, recommended_max_num_seqs, sequence_limit
 from app.domain.demand import Demand, demand_of
@@ -50,7 +51,12 @@ def capacity(catalog: Catalog, request: CapacityRequest) -> CapacityAnswer:
     bounds = _bounds(request, llm, gpu, found)
     limit = deployment.max_num_seqs if found is None else sequence_limit(found, deployment)
     most = None if limit is None else limit * deployment.dp
-    speed = _speed(catalog, request, llm, gpu, found, demand)
+    steps = (
+        None if llm is None or gpu is None else catalog.calibrations.steps(catalog.step_model, llm, gpu, deployment, request.calibration)
+    )
+    speed = _speed(catalog, request, llm, gpu, found, demand, steps)
+    if steps is not None and speed is not None:
+        notes += steps.assumptions
     sizing = Sizing(demand, request.measured, request.slo, holds, most, bounds, speed)
     inside = sizing.time_in_system_s
     if inside is not None and inside.basis == "assumed":
@@ -65,7 +71,7 @@ def capacity(catalog: Catalog, request: CapacityRequest) -> CapacityAnswer:
             Note(code="prefix_is_whole_prompt", message="No shared_prefix_tokens: the hit ratio is applied to the whole mean prompt.")
         )
     price, price_source = gpu_price(catalog, request, gpu, notes)
-    return answer_capacity(
+    answer = answer_capacity(
         llm,
         gpu,
         deployment,
@@ -86,6 +92,7 @@ def capacity(catalog: Catalog, request: CapacityRequest) -> CapacityAnswer:
         assumptions=notes,
         versions=versions_of(catalog),
     )
+    return answer if steps is None or speed is None else steps.warned(answer)
 
 
 def check_prefix(deployment: Deployment, hit_ratio: float, field: str) -> None:
@@ -111,11 +118,17 @@ def _bounds(request: CapacityRequest, llm: Llm | None, gpu: Gpu | None, found: F
 
 
 def _speed(
-    catalog: Catalog, request: CapacityRequest, llm: Llm | None, gpu: Gpu | None, found: Fit | None, demand: Demand
+    catalog: Catalog,
+    request: CapacityRequest,
+    llm: Llm | None,
+    gpu: Gpu | None,
+    found: Fit | None,
+    demand: Demand,
+    steps: ChosenSteps | None,
 ) -> ReplicaSpeed | None:
     """The modelled replica where an engine is named; None where it is not, and where all that it would say was measured."""
     deployment, measured = request.deployment, request.measured
-    if llm is None or gpu is None or found is None or deployment.engine == "generic":
+    if llm is None or gpu is None or found is None or steps is None or deployment.engine == "generic":
         return None
     slo = request.slo if measured is None or request.slo is None else measured.unmeasured(request.slo)
     try:
@@ -124,7 +137,7 @@ def _speed(
             gpu,
             deployment,
             engine_of(catalog, deployment),
-            catalog.step_model,
+            steps.model,
             lengths_of(demand),
             draft=draft_of(catalog, deployment),
             found=found,
