@@ -98,12 +98,12 @@ class Serving:
         return self.step(0, tokens).total_s * self.computed_tokens / tokens
 
     @cached_property
-    def _alone_s(self) -> float:
+    def alone_s(self) -> float:
         """A prompt with nothing beside it [s]."""
         return self.burst_s(1)
 
     @cached_property
-    def _crowded_s(self) -> float:
+    def crowded_s(self) -> float:
         """The same of one among as many as a step takes [s]."""
         return self.burst_s(MOST_BATCHED)
 
@@ -167,9 +167,15 @@ class Serving:
         return min(1.0, (1 + max(0.0, together)) / waves)
 
     def _state(self, concurrency: float, admitted: float, running: float, lam: float, alone: float) -> LoadState:
-        """Times at a number of running sequences of one group when `lam` prompts arrive per step.
+        """Times at a number of running sequences of one group when `lam` prompts arrive per step [s].
 
         step = t(B, 0) + (1 - start share / 2) x interference: the prompts of a burst are waited for, they do not interfere as well.
+        TTFT = server (request + concurrency x per request + input x per token)
+        + residual ((residual iterations + (poll interval - 1) / 2) x t(B, 0) + half of what the mean square of the steps is above it)
+        + own prompt (prefill steps x t(B, tokens per step))
+        + prompts ahead (prefill queue ratio x u / (1 - 0.9 u) x prompt / 2, u the share of the time with prompts; at most behind)
+        + start share x behind, behind = (A - 1) / 2 x a prompt of the burst
+        + admission (C - A) / A x (TTFT without it + decode steps x step); of a single wave half of that.
         """
         constants, steps = self.timer.constants, self.prefill_steps
         found = self._interference(running, lam)
@@ -249,8 +255,8 @@ class Serving:
 
     def _at_rate(self, request_rps: float, step_s: float) -> LoadState | None:
         rate = request_rps / self.groups
-        running, alone = rate * self.decode_steps * step_s, self._alone_s
-        busy = rate * self._crowded_s
+        running, alone = rate * self.decode_steps * step_s, self.alone_s
+        busy = rate * self.crowded_s
         if busy >= 1 or (not self.prefill_first and rate * step_s * self.computed_tokens > self.token_budget):
             return None
         steady = self if self.num_requests is None else replace(self, num_requests=None)
