@@ -125,8 +125,8 @@ def prefix_effects(workload: Workload, found: Sized, reserve: Reserve, gpus_per_
                 replicas=replicas,
                 gpus=None if replicas is None else replicas * gpus_per_replica,
                 binding=None if at.binding is None else at.binding.name,
-                ttft_p95_s=None if loaded is None else loaded.tails.ttft.p95,
-                tpot_p95_s=None if loaded is None else loaded.tails.tpot.p95,
+                ttft_p95_s=None if loaded is None else loaded.tails.percentile("ttft", "p95"),
+                tpot_p95_s=None if loaded is None else loaded.tails.percentile("tpot", "p95"),
             )
         )
     return rows
@@ -226,7 +226,7 @@ def _pool(name: str, part: Part, found: Sized, gpus_per_replica: int) -> Pool:
             "replicas": replicas,
             "gpus": None if replicas is None else replicas * gpus_per_replica,
             "binding": None if found.binding is None else found.binding.name,
-            "ttft_p95_s": None if loaded is None else loaded.tails.ttft.p95,
-            "tpot_p95_s": None if loaded is None else loaded.tails.tpot.p95,
+            "ttft_p95_s": None if loaded is None else loaded.tails.percentile("ttft", "p95"),
+            "tpot_p95_s": None if loaded is None else loaded.tails.percentile("tpot", "p95"),
         }
     )

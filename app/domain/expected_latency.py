@@ -131,7 +131,7 @@ def expected_steps(speed: ReplicaSpeed, loaded: Loaded, request_rps: float, repl
         basis=speed.basis,
     )
     for level in LEVELS:
-        parts = " + ".join(f"{plain(each)}^2" for each in tails.deviations[level])
+        parts = " + ".join(f"{plain(each)}^2" for each in tails.deviations(level))
         yield step(
             f"expected_ttft_{level}_s",
             "mean + root of the squares of what own prompt, prompts ahead and admission add at this percentile",

@@ -1,10 +1,12 @@
 """Percentiles of the times of a request: how far they lie above the means of the steady state.
 
-The one seam for them: a simulation of the same steps may take the place of `tails_of`, which approximates.
+The one seam for them: a simulation of the same steps may take the place of `Tails`, which approximates.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal, NamedTuple
 
 from app.domain.length_spread import NORMAL, Spread
@@ -12,6 +14,8 @@ from app.domain.load_state import LoadState
 from app.domain.serving import Serving
 
 Level = Literal["p95", "p99"]
+TimeName = Literal["ttft", "tpot", "e2e"]
+TIMES: tuple[TimeName, ...] = ("ttft", "tpot", "e2e")
 LEVELS: Mapping[Level, float] = {"p95": 0.95, "p99": 0.99}
 DEVIATES: Mapping[Level, float] = {level: NORMAL.inv_cdf(share) for level, share in LEVELS.items()}
 """Standard deviations that a percentile of a normal distribution lies above its mean."""
@@ -54,28 +58,20 @@ class TtftDeviations(NamedTuple):
         return math.hypot(*self)
 
 
-class Tails(NamedTuple):
-    """Percentiles of the times of a request, and what those of TTFT are made of."""
-
-    ttft: Tail
-    tpot: Tail
-    e2e: Tail
-    deviations: Mapping[Level, TtftDeviations]
-
-
 class Prompts(NamedTuple):
     """Prompts of a replica by length."""
 
     mean: Serving
     """The replica with all prompts of the mean length."""
-    at: Mapping[Level, Serving]
+    at: Callable[[Level], Serving]
     """With all of that percentile."""
     inputs: Spread
     outputs: Spread
 
 
-def tails_of(prompts: Prompts, state: LoadState) -> Tails:
-    """Percentiles under Poisson arrivals, from the means of a steady state.
+@dataclass(frozen=True)
+class Tails:
+    """Percentiles of the times of a request under Poisson arrivals, from the means of a steady state.
 
     TTFT: mean + root of the sum of squares of what the percentile of each part lies above its mean: own prompt at that percentile of the
     lengths, waiting behind prompts and for a place with exponential tails. Waiting behind prompts of different lengths is (1 + variance /
@@ -83,35 +79,64 @@ def tails_of(prompts: Prompts, state: LoadState) -> Tails:
     TPOT: see `_tpot`. E2E: mean + root of the sum of squares over TTFT, TPOT and the output length. Valid up to 80 % of the saturation
     within SIMULATED_RATIO; where prompts take most of the time and few sequences run, TPOT percentiles come out too low.
     """
-    serving = prompts.mean
-    more_ahead = prompts.inputs.variance_ratio * state.waiting.prompts_ahead_s
-    ttft = state.waiting.ttft_s + more_ahead
+
+    prompts: Prompts
+    state: LoadState
+
+    @property
+    def more_ahead_s(self) -> float:
+        """What prompts of different lengths add to the waiting behind them [s]."""
+        return self.prompts.inputs.variance_ratio * self.state.waiting.prompts_ahead_s
+
+    def deviations(self, level: Level) -> TtftDeviations:
+        """What the percentile of TTFT is made of."""
+        return _ttft(self.prompts, self.state, self.more_ahead_s, level)
+
+    @cached_property
+    def _known(self) -> dict[tuple[TimeName, Level], float]:
+        return {}
+
+    def percentile(self, name: TimeName, level: Level) -> float:
+        """The percentile of one time [s]."""
+        if (name, level) not in self._known:
+            self._known[name, level] = self._percentile(name, level)
+        return self._known[name, level]
+
+    def _percentile(self, name: TimeName, level: Level) -> float:
+        if name == "ttft":
+            return self.state.waiting.ttft_s + self.more_ahead_s + self.deviations(level).joint_s
+        if name == "tpot":
+            return _tpot(self.prompts, self.state, level)
+        outputs = self.prompts.outputs
+        longer = (outputs.p95 if level == "p95" else outputs.p99) - outputs.mean
+        slower = (self.prompts.mean.output_tokens - 1) * (self.percentile("tpot", level) - self.state.tpot_s)
+        joint = math.hypot(self.deviations(level).joint_s, slower, longer * self.state.tpot_s)
+        return self.state.e2e_s + self.more_ahead_s + joint
+
+    def _tail(self, name: TimeName, mean: float) -> Tail:
+        return Tail(mean, self.percentile(name, "p95"), self.percentile(name, "p99"))
+
+    @property
+    def ttft(self) -> Tail:
+        """Time to first token."""
+        return self._tail("ttft", self.state.waiting.ttft_s + self.more_ahead_s)
+
+    @property
+    def tpot(self) -> Tail:
+        """Time per output token after the first."""
+        return self._tail("tpot", self.state.tpot_s)
+
+    @property
+    def e2e(self) -> Tail:
+        """Whole request."""
+        return self._tail("e2e", self.state.e2e_s + self.more_ahead_s)
+
+
+def _ttft(prompts: Prompts, state: LoadState, more_ahead: float, level: Level) -> TtftDeviations:
+    serving, waiting, own = prompts.mean, state.waiting, prompts.at(level)
     beside = 0.0 if serving.prefill_first else state.running / serving.groups
-    deviations = {level: _ttft(prompts, state, more_ahead, beside, level) for level in LEVELS}
-    tpots = {level: _tpot(prompts, state, level) for level in LEVELS}
-    steps = serving.output_tokens - 1
-    e2e = state.e2e_s + more_ahead
-    whole = {
-        level: e2e
-        + math.hypot(
-            deviations[level].joint_s,
-            steps * (tpots[level] - state.tpot_s),
-            (getattr(prompts.outputs, level) - prompts.outputs.mean) * state.tpot_s,
-        )
-        for level in LEVELS
-    }
-    return Tails(
-        Tail(ttft, ttft + deviations["p95"].joint_s, ttft + deviations["p99"].joint_s),
-        Tail(state.tpot_s, tpots["p95"], tpots["p99"]),
-        Tail(e2e, whole["p95"], whole["p99"]),
-        deviations,
-    )
-
-
-def _ttft(prompts: Prompts, state: LoadState, more_ahead: float, beside: float, level: Level) -> TtftDeviations:
-    serving, waiting = prompts.mean, state.waiting
-    own_s = prompts.at[level].prompt_s(beside) - waiting.prefill_s if prompts.at[level] is not serving else 0.0
-    service_s = serving.burst_s(1)
+    own_s = own.prompt_s(beside) - waiting.prefill_s if own is not serving else 0.0
+    service_s = serving.alone_s
     busy = 2 * waiting.prompts_ahead_s / (2 * waiting.prompts_ahead_s + service_s)
     ahead_s = exponential_tail_s(waiting.prompts_ahead_s + more_ahead, busy, LEVELS[level])
     admission_s = 0.0

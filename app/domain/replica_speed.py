@@ -6,12 +6,12 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
-from app.domain.latency_tail import LEVELS, Level, Prompts, Tails, tails_of
+from app.domain.latency_tail import LEVELS, TIMES, Level, Prompts, Tails, TimeName
 from app.domain.length_spread import Spread
 from app.domain.load_state import LoadState
 from app.domain.performance import Lengths, Performance
 from app.domain.provenance import Basis
-from app.domain.serving import MOST_BATCHED, Serving
+from app.domain.serving import Serving
 from app.domain.units import plain, seconds
 from app.domain.workload import Slo
 
@@ -22,6 +22,10 @@ IDLE_PROMPTS = 1e-3
 MOST_PROMPTS = 1e6
 """Prompts per step where nothing else limits them."""
 MOST_ROUNDS = 40
+FIRST_TRIAL = 8.0
+"""Part of the largest load that is tried first, and factor by which a trial grows at most."""
+OVERSHOOT = 1.05
+"""A trial beyond the line through the last two loads finds the other side of the objective."""
 
 
 class Loaded(NamedTuple):
@@ -74,8 +78,16 @@ class ReplicaSpeed:
     @cached_property
     def prompts(self) -> Prompts:
         """The replica by length of the prompts."""
-        at = {level: self._with_prompts_of(getattr(self.inputs, level)) for level in LEVELS}
-        return Prompts(self.serving, at, self.inputs, self.outputs)
+        return Prompts(self.serving, self._prompts_at, self.inputs, self.outputs)
+
+    @cached_property
+    def _known(self) -> dict[Level, Serving]:
+        return {}
+
+    def _prompts_at(self, level: Level) -> Serving:
+        if level not in self._known:
+            self._known[level] = self._with_prompts_of(self.inputs.p95 if level == "p95" else self.inputs.p99)
+        return self._known[level]
 
     def _with_prompts_of(self, tokens: float) -> Serving:
         if tokens <= self.inputs.mean:
@@ -86,7 +98,7 @@ class ReplicaSpeed:
     @cached_property
     def prefill_tokens_per_s(self) -> float:
         """Prompt tokens that the replica computes when it does nothing else, as many in a step as its budget takes [tokens/s]."""
-        return self.serving.groups * self.serving.computed_tokens / self.serving.burst_s(MOST_BATCHED)
+        return self.serving.groups * self.serving.computed_tokens / self.serving.crowded_s
 
     def most_rps(self, concurrency: float) -> float:
         """Requests that the replica ends with so many in it [requests/s]."""
@@ -97,7 +109,7 @@ class ReplicaSpeed:
         return self._with_tails(self.serving.open(request_rps)) if self.serves else None
 
     def _with_tails(self, state: LoadState | None) -> Loaded | None:
-        return None if state is None else Loaded(state.request_rps, state, tails_of(self.prompts, state))
+        return None if state is None else Loaded(state.request_rps, state, Tails(self.prompts, state))
 
     @cached_property
     def idle(self) -> Loaded | None:
@@ -106,22 +118,19 @@ class ReplicaSpeed:
 
     def objectives(self, loaded: Loaded) -> list[Objective]:
         """Every objective with what is expected at a load."""
-        if self.slo is None:
-            return []
-        found = []
-        for name in ("ttft", "tpot", "e2e"):
-            for level in LEVELS:
-                limit = getattr(self.slo, f"{name}_{level}_s")
-                if limit is not None:
-                    found.append(Objective(f"{name}_{level}", limit, getattr(loaded.tails, name).at(level)))
-        return found
+        return [Objective(f"{name}_{level}", limit, loaded.tails.percentile(name, level)) for name, level, limit in self._limits]
+
+    @cached_property
+    def _limits(self) -> list[tuple[TimeName, Level, float]]:
+        limits = [(name, level, getattr(self.slo, f"{name}_{level}_s", None)) for name in TIMES for level in LEVELS]
+        return [(name, level, limit) for name, level, limit in limits if limit is not None]
 
     def reason(self, missed: list[Objective]) -> str:
         """Why objectives are missed without any load, and what would help."""
         parts = []
         if self.idle is not None and any(each.name.startswith("ttft") for each in missed):
             level: Level = "p95" if any(each.name == "ttft_p95" for each in missed) else "p99"
-            own_s = self.prompts.at[level].prompt_s(0)
+            own_s = self.prompts.at(level).prompt_s(0)
             parts.append(
                 f"the prefill of a prompt of {plain(getattr(self.inputs, level))} tokens alone takes {seconds(own_s)}, the server "
                 f"{seconds(self.idle.state.waiting.server_s)}: more tensor parallelism, faster accelerators, a larger token budget or "
@@ -150,35 +159,42 @@ class ReplicaSpeed:
 
     def _strain(self, loaded: Loaded | None) -> float:
         """Largest expected / objective; infinite where requests outrun the replica."""
-        return math.inf if loaded is None else max((each.expected_s / each.limit_s for each in self.objectives(loaded)), default=0.0)
+        if loaded is None:
+            return math.inf
+        return max((loaded.tails.percentile(name, level) / limit for name, level, limit in self._limits), default=0.0)
 
 
 def _largest(at: Callable[[float], Loaded | None], strain: Callable[[Loaded | None], float], idle: Loaded, most: float) -> Loaded:
     """The largest load up to `most` whose strain, which grows with the load, is at most 1.
 
-    Halving until the strain is finite, then regula falsi with the Illinois rule (https://doi.org/10.1007/BF01934364) on strain - 1 until
-    it is TOLERANCE below 0 or the bracket as narrow; the side that holds is the answer.
+    From a part of `most` outwards along the line through the last two loads until one is too much, then regula falsi with the Illinois rule
+    (https://doi.org/10.1007/BF01934364) on strain - 1 until it is TOLERANCE below 0 or the bracket as narrow; the side that holds is the
+    answer.
     """
     best, low, below = idle, 0.0, strain(idle) - 1
-    last = at(most)
-    high, above, side = most, strain(last) - 1, 0
-    if last is not None and above <= 0:
-        return last
+    high, above, side = math.inf, math.inf, 0
+    trial = most / FIRST_TRIAL
     for _ in range(MOST_ROUNDS):
-        if high - low <= TOLERANCE * high:
-            break
-        share = 0.5 if math.isinf(above) else below / (below - above)
-        middle = low + min(max(share, 0.01), 0.99) * (high - low)
-        found = at(middle)
+        trial = min(trial, most)
+        found = at(trial)
         value = strain(found) - 1
         if found is not None and value <= 0:
-            best, low, below = found, middle, value
-            if value >= -TOLERANCE:
+            step = (trial - low) * -value / max(value - below, -value / FIRST_TRIAL)
+            best, low, below = found, trial, value
+            if value >= -TOLERANCE or trial >= most:
                 break
             above *= 0.5 if side > 0 else 1
             side = 1
         else:
-            high, above = middle, value
+            step = 0.0
+            high, above = trial, value
             below *= 0.5 if side < 0 else 1
             side = -1
+        if high - low <= TOLERANCE * high:
+            break
+        if math.isinf(high):
+            trial = low + OVERSHOOT * step
+        else:
+            share = 0.5 if math.isinf(above) else below / (below - above)
+            trial = low + min(max(share, 0.01), 0.99) * (high - low)
     return best

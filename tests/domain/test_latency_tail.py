@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from app.domain.deployment import Deployment
-from app.domain.latency_tail import LEVELS, SIMULATED_RATIO, Level, Prompts, exponential_tail_s, tails_of
+from app.domain.latency_tail import LEVELS, SIMULATED_RATIO, Level, Prompts, Tails, exponential_tail_s
 from app.domain.length_spread import Spread
 from app.domain.performance import Lengths, performance_of
 from app.domain.serving import Serving
@@ -43,7 +43,7 @@ def test_tails_are_those_of_a_replica_stepped_through(case: str, load_ratio: flo
     rps = load_ratio * serving.closed(serving.most_admitted).request_rps
     state = serving.open(rps)
     assert state is not None
-    found = tails_of(Prompts(serving, at, spread, Spread(output, output, output, 0)), state)
+    found = Tails(Prompts(serving, at.__getitem__, spread, Spread(output, output, output, 0)), state)
     runs = [served(serving, lengths, rps, 6000, seed) for seed in (1, 2)]
     times = Times(*(sorted(each for run in runs for each in getattr(run, name)) for name in Times._fields))
     for name in ("ttft", "tpot", "e2e"):
@@ -54,12 +54,12 @@ def test_tails_are_those_of_a_replica_stepped_through(case: str, load_ratio: flo
 
 def test_percentiles_are_ordered_and_grow_with_the_load() -> None:
     serving = replica(4000, 500)
-    prompts = Prompts(serving, dict.fromkeys(("p95", "p99"), serving), Spread(4000, 4000, 4000, 0), Spread(500, 800, 1000, 0.2))
+    prompts = Prompts(serving, lambda _: serving, Spread(4000, 4000, 4000, 0), Spread(500, 800, 1000, 0.2))
     top = serving.closed(serving.most_admitted).request_rps
-    loads = [tails_of(prompts, state) for share in (0.01, 0.3, 0.6, 0.9) if (state := serving.open(share * top)) is not None]
+    loads = [Tails(prompts, state) for share in (0.01, 0.3, 0.6, 0.9) if (state := serving.open(share * top)) is not None]
     assert len(loads) == 4
     for tails in loads:
-        for tail in tails[:3]:
+        for tail in (tails.ttft, tails.tpot, tails.e2e):
             assert tail.mean <= tail.p95 <= tail.p99
     for name in ("ttft", "tpot", "e2e"):
         p95s = [getattr(tails, name).p95 for tails in loads]
@@ -71,7 +71,7 @@ def test_an_idle_replica_waits_for_its_own_prompt_alone() -> None:
     longer = replace(serving, input_tokens=12000, computed_tokens=12000)
     state = serving.open(1e-4)
     assert state is not None
-    found = tails_of(Prompts(serving, {"p95": longer, "p99": longer}, Spread(4000, 12000, 12000, 1), Spread(500, 500, 500, 0)), state)
+    found = Tails(Prompts(serving, lambda _: longer, Spread(4000, 12000, 12000, 1), Spread(500, 500, 500, 0)), state)
     assert found.ttft.p95 - found.ttft.mean == pytest.approx(longer.prompt_s(state.running) - state.waiting.prefill_s)
 
 
