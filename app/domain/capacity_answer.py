@@ -134,7 +134,7 @@ def answer_capacity(
         assumptions=assumptions,
         warnings=[
             *capacity_warnings(llm, workload, sizing, constraints, found, utilization, deployment),
-            *modelled_warnings(sizing, constraints, loaded, expected, is_sized=is_sized),
+            *modelled_warnings(sizing, loaded, expected, is_sized=is_sized),
         ],
         versions=versions,
         model=llm.slug if llm else None,

@@ -69,9 +69,7 @@ def capacity_warnings(
     return warnings
 
 
-def modelled_warnings(
-    sizing: Sizing, constraints: Sequence[Constraint], loaded: Loaded | None, expected: ExpectedLatency | None, *, is_sized: bool
-) -> list[Note]:
+def modelled_warnings(sizing: Sizing, loaded: Loaded | None, expected: ExpectedLatency | None, *, is_sized: bool) -> list[Note]:
     """What the modelled speed is uncertain by, beside what `capacity_warnings` says of memory and traffic."""
     speed = sizing.speed
     if speed is None:
@@ -81,9 +79,8 @@ def modelled_warnings(
     def warn(code: str, message: str) -> None:
         notes.append(Note(code=code, message=message))
 
-    modelled = {item.basis for item in constraints if item.replicas_exact is not None} & {"calibrated", "assumed"}
-    if is_sized and modelled and speed.serves and loaded is None:
-        warn("saturated", "Requests outrun the replicas as modelled: no latency is given. The measured figures say more than the model.")
+    if is_sized and speed.serves and loaded is None:
+        warn("saturated", "As modelled, requests outrun these replicas: no latency is given. What was measured says that they keep up.")
     if loaded is not None and loaded.state.step_s > PROMPTS_PREVAIL * loaded.state.decode.total_s:
         warn(
             "prompts_prevail",

@@ -190,10 +190,10 @@ def _largest(at: Callable[[float], Loaded | None], strain: Callable[[Loaded | No
             high, above = trial, value
             below *= 0.5 if side < 0 else 1
             side = -1
-        if high - low <= TOLERANCE * high:
-            break
         if math.isinf(high):
             trial = low + OVERSHOOT * step
+        elif high - low <= TOLERANCE * high:
+            break
         else:
             share = 0.5 if math.isinf(above) else below / (below - above)
             trial = low + min(max(share, 0.01), 0.99) * (high - low)
