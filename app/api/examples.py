@@ -1,5 +1,6 @@
 """Request examples of the OpenAPI document, by operation; a test sends each of them to the service."""
 
+import json
 from typing import Any
 
 Example = dict[str, Any]
@@ -98,6 +99,25 @@ PLANS: dict[str, tuple[str, Example]] = {
     "diagnose": ("Why it is slow", _plan("diagnose", "Slow tokens", {"metrics": DECODE_METRICS, "slo": {"tpot_p95_s": 0.04}})),
 }
 
+BENCH_SERVE: str = json.dumps(
+    {
+        "model_id": "meta-llama/Llama-3.1-8B-Instruct",
+        "request_rate": "inf",
+        "max_concurrency": 32,
+        "completed": 320,
+        "failed": 0,
+        "duration": 37.6,
+        "total_input_tokens": 327_680,
+        "total_output_tokens": 81_920,
+        "request_throughput": 8.51,
+        "output_throughput": 2179,
+        "total_token_throughput": 10_894,
+        "mean_ttft_ms": 121,
+        "mean_tpot_ms": 14.1,
+    }
+)
+"""A result as `vllm bench serve --save-result` writes it, without what a calibration does not read; the figures are made up."""
+
 EXAMPLES: dict[str, dict[str, tuple[str, Example]]] = {
     "memory": {
         "catalog": ("A catalog model in FP8 on four H100", FOUR_H100),
@@ -147,6 +167,17 @@ EXAMPLES: dict[str, dict[str, tuple[str, Example]]] = {
         "measured": ("100 requests per second, with figures measured on one replica", CAPACITY),
         "bounds": ("The same by bounds, as long as nothing is measured", {**FOUR_H100, "workload": CHAT_WORKLOAD}),
     },
+    "recommend": {
+        "chat": (
+            "The cheapest FP8 deployment for a chat service",
+            {
+                "model": "llama-3.1-70b",
+                "weights": ["fp8"],
+                "workload": CHAT_WORKLOAD,
+                "slo": {"ttft_p95_s": 2, "tpot_p95_s": 0.04},
+            },
+        ),
+    },
     "cost": {
         "replica": ("A replica's price and its measured rate", {"replica_usd_per_hour": 32, "output_tokens_per_s": 12_500}),
         "task": (
@@ -166,6 +197,19 @@ EXAMPLES: dict[str, dict[str, tuple[str, Example]]] = {
     },
     "create_plan": PLANS,
     "change_plan": {"reserve": ("The same with more in reserve", CAPACITY_PLAN | {"request": CAPACITY | {"redundancy_ratio": 1.5}})},
+    "create_calibration": {
+        "sweep": (
+            "One run of vLLM bench serve",
+            {
+                "name": "8B on one A100",
+                "owner": "platform",
+                "model": "llama-3.1-8b",
+                "gpu": "a100-sxm-80gb",
+                "deployment": {"engine": "vllm", "engine_version": "0.19.1"},
+                "files": [BENCH_SERVE],
+            },
+        ),
+    },
     "create_gpu": {"own": ("An accelerator of your own", OWN_GPU)},
     "replace_gpu": {"own": ("The same with more memory", OWN_GPU | {"memory_bytes": 128_000_000_000})},
     "create_model": {"own": ("A model of your own by its layers", OWN_MODEL)},

@@ -5,7 +5,7 @@ from typing import Any, Protocol
 from uuid import UUID
 
 from app.domain.step_class import StepClass
-from app.domain.step_constants import Band, ConstantName, Effect, StepConstant, StepModel
+from app.domain.step_constants import Band, ConstantName, Constants, Effect, StepConstant, StepModel, resolve
 
 
 class MeasuredFactors(Protocol):
@@ -72,9 +72,10 @@ def calibrated_model(
     )
 
 
-def moved_model(model: StepModel, factors: Mapping[ConstantName, float]) -> StepModel:
-    """The model with factors that are being tried."""
-    return StepModel.model_construct(**{**_fields(model), "constants": with_factors(model, factors)})
+def moved_constants(model: StepModel, factors: Mapping[ConstantName, float], found: StepClass) -> Constants:
+    """Constants of a class with factors: those that a model with the factors has, without making one."""
+    moved = {each.name: resolve(each, found) for each in with_factors(model, factors) if each.name in factors}
+    return model.constants_of(found)._replace(**moved)
 
 
 def _fields(value: StepModel | StepConstant) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from app.domain.calibrated_model import moved_model
+from app.domain.calibrated_model import moved_constants
 from app.domain.calibration import Setup, Span
 from app.domain.calibration_answer import CalibratedConstant, CalibrationResult, CalibrationRow, FitQuality, RowError
 from app.domain.calibration_fit import (
@@ -27,6 +27,8 @@ TELLING_RATIO = 0.7
 PRIOR_ROWS = 0.5
 """Rows that the range of the class counts as beside those of the sweep. With 0.5 the stated ranges hold 85-87 % of the other rows of a
 sweep after a third of it, and 78-84 % after a single row (serving points, see `app/accuracy/calibration.py`)."""
+WIDEST = 99.0
+"""Ranges go up to this factor: a band holds no more."""
 TENTH_SIGMAS = 1.2816
 """Standard deviations from the mean to the 10th and 90th percentile of a normal distribution."""
 WOULD_TELL: Mapping[ConstantName, str] = {
@@ -70,9 +72,9 @@ def calibrate(rows: Sequence[SweepRow], setup: Setup, model: StepModel, warnings
     """
     used = [row.measurement for row in rows if row.measurement is not None]
     found = used[0].performance.step_class
-    moved = fit_constants(used, MOVABLE[found.kind], lambda factors: moved_model(model, factors).constants_of(found))
+    moved = fit_constants(used, MOVABLE[found.kind], lambda factors: moved_constants(model, factors, found))
     factors = {each.name: each.factor for each in moved}
-    before, after = model.constants_of(found), moved_model(model, factors).constants_of(found)
+    before, after = model.constants_of(found), moved_constants(model, factors, found)
     errors = [None if row.measurement is None else _errors(row.measurement, before, after) for row in rows]
     bands, quality = [], []
     for quantity in ("tpot", "ttft", "throughput"):
@@ -125,7 +127,7 @@ def _errors(row: Measurement, before: Constants, after: Constants) -> list[RowEr
 def _band(of_class: Band, errors: Sequence[RowError]) -> Band:
     squares = math.fsum((TENTH_SIGMAS * math.log(each.measured / each.after)) ** 2 for each in errors)
     wide = math.log(of_class.high_ratio / of_class.low_ratio) / 2
-    half = min(math.sqrt((squares + PRIOR_ROWS * wide**2) / (len(errors) + PRIOR_ROWS)), math.log(100))
+    half = min(math.sqrt((squares + PRIOR_ROWS * wide**2) / (len(errors) + PRIOR_ROWS)), math.log(WIDEST))
     low, high = (math.exp(-half), math.exp(half)) if errors else (of_class.low_ratio, of_class.high_ratio)
     return Band(quantity=of_class.quantity, fitted=True, low_ratio=low, high_ratio=high, num_rows=len(errors))
 

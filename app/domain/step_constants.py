@@ -245,7 +245,7 @@ class StepModel(Given):
         """
         kept = self._resolved.get(found)
         if kept is None:
-            kept = Constants(**{each.name: _resolve(each, found) for each in self.constants})
+            kept = Constants(**{each.name: resolve(each, found) for each in self.constants})
             if found.load in ("offline", "batch"):
                 kept = kept._replace(**dict.fromkeys(SERVER_CONSTANTS, 0.0))
             self._resolved[found] = kept
@@ -275,7 +275,8 @@ class StepModel(Given):
         return next((each.era for each in self.eras if each.engine == engine and key < (version_key(each.below_version) or key)), None)
 
 
-def _resolve(constant: StepConstant, found: StepClass) -> float:
+def resolve(constant: StepConstant, found: StepClass) -> float:
+    """One constant of a class: base x product of the effects that hold, bent below the physical limit."""
     value = constant.base * math.prod(effect.factor_ratio for effect in constant.effects if effect.holds(found))
     return value if constant.most is None else value / (1 + (value / constant.most) ** LIMIT_POWER) ** (1 / LIMIT_POWER)
 

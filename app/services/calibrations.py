@@ -27,13 +27,15 @@ from app.services.references import draft_of, engine_of
 from app.services.requests import Name
 from app.services.versions import versions_of
 
-MAX_FITTED_ROWS = 200
-"""Rows of one calibration: a fit takes about 30 ms of CPU for each."""
+MAX_FITTED_ROWS = 100
+"""Rows of one calibration: a fit takes 30 to 120 ms of CPU for each."""
 MOST_TOKENS, MOST_REQUESTS = 1e9, 1e6
 """As in requests for estimates."""
 LEAST_SECONDS, MOST_SECONDS = 1e-6, 1e6
 VERSION = 1
 """A calibration is never changed: its entity tag stays."""
+MOST_OFF = 100
+"""A figure farther than this from the prediction is in another unit, or of another thing: that of milliseconds and seconds is 1000."""
 CONTRADICTIONS = frozenset({"part_above_whole", "latencies_disagree", "throughput_disagrees", "in_flight_above_concurrency"})
 """What makes a row useless for the fit: one of its figures is not what it is called."""
 
@@ -112,6 +114,9 @@ def fitted(catalog: Catalog, new: NewCalibration) -> tuple[Setup, Fitted]:
                 detail = f"this deployment serves no request of point {number} ({found.verdict}, limited by {found.limiting})"
                 raise InvalidInput(detail, field="/deployment", expected="the deployment that the files were measured on")
             measurement = Measurement(performance, concurrency, _measured(point))
+            reason = _absurd(measurement)
+            if reason is not None:
+                measurement = None
         rows.append(SweepRow(number, load[0] if load else None, point.mean_input_tokens, point.mean_output_tokens, measurement, reason))
     if all(row.measurement is None for row in rows):
         reasons = "; ".join(f"point {row.point}: {row.unused_because}" for row in rows[:3])
@@ -185,6 +190,15 @@ def _unusable(point: LoadPoint) -> str | None:
         return "; ".join(contradictions)
     if not _measured(point):
         return "neither a mean TPOT nor a mean TTFT nor an output rate is in the file"
+    return None
+
+
+def _absurd(row: Measurement) -> str | None:
+    """Why no set-up like the one that is named gives such a figure."""
+    predicted = row.predicted(row.performance.constants)
+    for name, measured in row.measured.items():
+        if not 1 / MOST_OFF < measured / predicted[name] < MOST_OFF:
+            return f"{name} is {measured / predicted[name]:.2g} times the prediction: is it in the unit it is labelled with?"
     return None
 
 
