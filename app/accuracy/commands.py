@@ -9,17 +9,22 @@ import typer
 from app.accuracy.load_records import read_loads
 from app.accuracy.memory import memory_accuracy
 from app.accuracy.performance import speed_accuracy
-from app.accuracy.performance_report import speed_report, speed_summary
+from app.accuracy.performance_report import KnownMisses, speed_report, speed_summary
 from app.accuracy.records import read_records
 from app.accuracy.report import markdown_report, markdown_summary, with_summary
+from app.accuracy.step_bands import band_lines, bands_of
+from app.accuracy.step_fit import fit_rows
+from app.accuracy.step_folds import fit_folds, fold_text, read_folds
+from app.accuracy.step_priors import StepPriors
 from app.catalog.loader import parse_entry
-from app.domain.step_constants import StepModel
 from app.services.catalog import CatalogHolder
 
 MEMORY_CASES = Path("tests/accuracy/memory_cases.jsonl")
 SERVING_POINTS = Path("tests/accuracy/serving_points.jsonl")
 THROUGHPUT_CASES = Path("tests/accuracy/throughput_cases.jsonl")
-FIT_PART = Path("tests/accuracy/step_model.fitpart.yaml")
+STEP_FOLDS = Path("tests/accuracy/step_folds")
+STEP_PRIORS = Path("tests/accuracy/step_priors.yaml")
+KNOWN_MISSES = Path("tests/accuracy/known_misses.yaml")
 
 accuracy = typer.Typer(no_args_is_help=True, help="Compare the planner's answers with what was recorded.")
 
@@ -45,16 +50,43 @@ def speed_against_records(
     *,
     points: Annotated[Path, typer.Option(help="Measured closed loops, JSON Lines.")] = SERVING_POINTS,
     cases: Annotated[Path, typer.Option(help="Published measurements, JSON Lines.")] = THROUGHPUT_CASES,
-    fit_part: Annotated[Path, typer.Option(help="Constants fitted without the series that are scored.")] = FIT_PART,
+    folds: Annotated[Path, typer.Option(help="Folder of constants, each fitted without some of the rows.")] = STEP_FOLDS,
+    misses: Annotated[Path, typer.Option(help="Mechanisms of series that the model is known to miss.")] = KNOWN_MISSES,
+    bands: Annotated[
+        bool, typer.Option("--bands", help="Print the ranges that these rows ask for, as the file of constants has them.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of Markdown.")] = False,
     readme: Annotated[Path | None, typer.Option(help="Write the summary between the marks of this document; print nothing.")] = None,
 ) -> None:
     """Print how far modelled times and rates are from what was measured; needs no database."""
     records, left_out = read_loads(points, cases)
-    without_scored = parse_entry(fit_part.read_bytes(), StepModel, fit_part.name)
-    found = speed_accuracy(CatalogHolder().current, records, left_out, without_scored=without_scored)
+    catalog = CatalogHolder().current
+    found = speed_accuracy(catalog, records, left_out, folds=read_folds(folds, catalog.step_model))
     if readme is not None:
         text = readme.read_text(encoding="utf-8")
         readme.write_text(with_summary(text, speed_summary(found), "performance"), encoding="utf-8")
         return
-    sys.stdout.write(found.model_dump_json(indent=2) if as_json else speed_report(found))
+    if bands:
+        sys.stdout.writelines(f"{line}\n" for line in band_lines(bands_of(found.comparisons)))
+        return
+    known = parse_entry(misses.read_bytes(), KnownMisses, misses.name).misses
+    sys.stdout.write(found.model_dump_json(indent=2) if as_json else speed_report(found, known))
+
+
+@accuracy.command("fit-steps")
+def fit_steps(
+    *,
+    points: Annotated[Path, typer.Option(help="Measured closed loops, JSON Lines.")] = SERVING_POINTS,
+    cases: Annotated[Path, typer.Option(help="Published measurements, JSON Lines.")] = THROUGHPUT_CASES,
+    priors: Annotated[Path, typer.Option(help="What the constants are expected to be.")] = STEP_PRIORS,
+    fold: Annotated[list[str] | None, typer.Option(help="Family of models or part to leave out; every one unless named.")] = None,
+    folds: Annotated[Path, typer.Option(help="Folder that the constants are written to, a file for each fold.")] = STEP_FOLDS,
+) -> None:
+    """Fit the constants of a step without each fold of the records in turn: a family of models, or a part of the published figures."""
+    catalog = CatalogHolder().current
+    expected = parse_entry(priors.read_bytes(), StepPriors, priors.name)
+    rows = fit_rows(catalog, read_loads(points, cases)[0])
+    for found in fit_folds(rows, expected, catalog.step_model, fold or ()):
+        file = folds / f"{found.leaves_out}.yaml"
+        file.write_text(fold_text(found), encoding="utf-8")
+        sys.stdout.write(f"{file}\n")

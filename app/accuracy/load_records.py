@@ -1,6 +1,5 @@
 """Recorded loads: what was run, on what, and how fast it was; two files of records as one type."""
 
-import hashlib
 import json
 import math
 import re
@@ -14,9 +13,6 @@ from app.domain.value import Value
 Load = Literal["closed", "burst", "static_batch", "open", "offline"]
 """closed: C requests at a time, many waves; burst: all at once, one wave, over HTTP; static_batch: one batch without a server; open: at a
 rate; offline: as many as the engine takes."""
-Part = Literal["fit", "scored"]
-SCORED_SHARE = 4
-"""One series of four is kept out of the fit."""
 BENCHMARK_WAVES = 10
 """Closed-loop harnesses send ten prompts for each unit of concurrency:
 https://github.com/SemiAnalysisAI/InferenceX/tree/main/benchmarks (num-prompts)."""
@@ -37,7 +33,6 @@ class LoadRecord(Value):
     id: str
     source: str
     series: str
-    part: Part
     model: str
     gpu: str
     load: Load
@@ -58,16 +53,6 @@ class LeftOutLoad(Value):
 
     id: str
     reason: str
-
-
-def part_of(model: str, gpu: str, engine: str) -> Part:
-    """Whether a series was in the fit: by the SHA-256 of `model|gpu|engine`, one of four is not.
-
-    >>> part_of("llama-3.1-70b", "h100-sxm-80gb", "vllm") in ("fit", "scored")
-    True
-    """
-    digest = hashlib.sha256(f"{model}|{gpu}|{engine}".encode()).digest()
-    return "fit" if digest[0] % SCORED_SHARE else "scored"
 
 
 def read_loads(*files: Path) -> tuple[list[LoadRecord], list[LeftOutLoad]]:
@@ -128,7 +113,6 @@ def _serving_point(row: dict[str, Any]) -> LoadRecord:
         id=row["id"],
         source="serving points",
         series=f"{model}|{gpu}|{engine}",
-        part=part_of(model, gpu, engine),
         model=model,
         gpu=gpu,
         load="closed",
@@ -191,7 +175,6 @@ def _throughput_case(row: dict[str, Any]) -> LoadRecord | LeftOutLoad:
         id=row["id"],
         source="throughput cases",
         series=row["series"] or f"{model}|{row['gpu_slug']}|{engine}",
-        part=part_of(model, row["gpu_slug"], engine),
         model=model,
         gpu=row["gpu_slug"],
         load=load,

@@ -1,15 +1,16 @@
 """The planner's speed against recorded loads: TTFT, TPOT and output rate, each with its range."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Literal, NamedTuple
 
 from pydantic import ValidationError
 
 from app.accuracy.load_records import LeftOutLoad, LoadRecord
+from app.accuracy.step_priors import fold_of
 from app.domain.batching import run_rps, state_of
 from app.domain.catalog import Catalog
-from app.domain.deployment import Deployment
+from app.domain.deployment import Deployment, EngineName
 from app.domain.errors import PlannerError
 from app.domain.load_state import LoadState
 from app.domain.performance import Lengths, Performance, performance_of
@@ -19,6 +20,16 @@ from app.domain.step_constants import StepModel
 from app.domain.value import Value
 
 Kind = Literal["dense", "moe"]
+
+
+class Figure(NamedTuple):
+    """One figure of a load."""
+
+    predicted: float
+    recorded: float
+
+
+Figures = dict[Quantity, Figure]
 _LOADS: dict[str, Load] = {"offline": "offline", "static_batch": "batch", "burst": "burst"}
 
 
@@ -29,8 +40,8 @@ class SpeedComparison(Value):
     """Record."""
     source: str
     """File of the record."""
-    part: Literal["fit", "scored"]
-    """Whether the series was in the fit."""
+    series: str
+    """Rows of one source that belong together."""
     quantity: Quantity
     """What is compared."""
     load: str
@@ -45,10 +56,14 @@ class SpeedComparison(Value):
     """Catalog slug of the accelerator."""
     gpu_class: GpuClass
     """Class of accelerators."""
-    engine: str
+    engine: EngineName
     """Engine."""
+    fitted: bool
+    """Whether rows of its engine, class of accelerator, weights and kind are among those of the catalog's constants."""
     predicted_ratio: float
-    """Predicted / recorded."""
+    """Predicted / recorded, with constants fitted without it: see `fold_of`."""
+    in_sample_ratio: float | None
+    """The same with the catalog's constants, which have seen it; None where they predict a load that is not served."""
     held: bool
     """The stated range holds the recorded figure."""
 
@@ -81,35 +96,39 @@ class RatioSummary(NamedTuple):
     within_double_ratio: float
     """Share between half and twice the recorded figure."""
     held_ratio: float
-    """Share whose stated range holds the recorded figure."""
+    """Share of the rows whose stated range, around the left-out prediction, holds the recorded figure."""
 
 
 def speed_accuracy(
-    catalog: Catalog, records: Iterable[LoadRecord], left_out: Iterable[LeftOutLoad] = (), *, without_scored: StepModel
+    catalog: Catalog, records: Iterable[LoadRecord], left_out: Iterable[LeftOutLoad] = (), *, folds: Mapping[str, StepModel]
 ) -> SpeedAccuracy:
     """Score the planner on recorded loads: every one that a request means, none left out because it disagrees.
 
-    The catalog's constants may know every series: those that are scored are predicted with `without_scored`, which was fitted without them.
+    A record is predicted twice: by constants that have not seen it (`fold_of`), and by the catalog's, which know all. A family without a
+    fold was not among the rows of the fit: the catalog's constants have not seen it either.
     """
-    blind = replace(catalog, steps=without_scored)
     read, left = list(records), list(left_out)
     comparisons: list[SpeedComparison] = []
     for each in read:
         try:
-            comparisons += _compare(each, _performance(blind if each.part == "scored" else catalog, each))
+            seen = recorded_performance(catalog, each)
+            if is_faster_than_possible(each, seen):
+                raise PlannerError("recorded as faster than the accelerators' data sheets allow")
+            blind = at_constants(seen, folds.get(fold_of(each), catalog.step_model))
+            comparisons += _compare(each, blind, seen)
         except (PlannerError, ValidationError) as error:
             left.append(LeftOutLoad(id=each.id, reason=f"refused: {str(error).splitlines()[0]}"))
     return SpeedAccuracy(num_records=len(read), comparisons=comparisons, left_out=left)
 
 
-def summarise_ratios(comparisons: Iterable[SpeedComparison]) -> RatioSummary | None:
-    """Errors of predicted / recorded; None without rows."""
+def summarise_ratios(comparisons: Iterable[SpeedComparison], *, in_sample: bool = False) -> RatioSummary | None:
+    """Errors of predicted / recorded, left out or in sample; None without rows."""
     rows = list(comparisons)
-    if not rows:
+    ratios = sorted(ratio for row in rows if (ratio := row.in_sample_ratio if in_sample else row.predicted_ratio) is not None)
+    if not ratios:
         return None
-    ratios = sorted(row.predicted_ratio for row in rows)
     errors = sorted(abs(ratio - 1) for ratio in ratios)
-    count = len(rows)
+    count = len(ratios)
     return RatioSummary(
         count,
         sum(errors) / count,
@@ -119,13 +138,14 @@ def summarise_ratios(comparisons: Iterable[SpeedComparison]) -> RatioSummary | N
         ratios[round(0.9 * (count - 1))],
         sum(error <= 0.25 for error in errors) / count,
         sum(0.5 <= ratio <= 2 for ratio in ratios) / count,
-        sum(row.held for row in rows) / count,
+        sum(row.held for row in rows) / len(rows),
     )
 
 
-def _performance(catalog: Catalog, record: LoadRecord) -> Performance:
+def recorded_performance(catalog: Catalog, record: LoadRecord) -> Performance:
+    """The deployment and lengths of a record; raises PlannerError where the planner refuses them or says that they do not serve."""
     deployment = Deployment.model_validate(record.deployment)
-    return performance_of(
+    found = performance_of(
         catalog.model(record.model),
         catalog.gpu(record.gpu),
         deployment,
@@ -136,6 +156,9 @@ def _performance(catalog: Catalog, record: LoadRecord) -> Performance:
         length_width_ratio=record.length_width_ratio,
         load=_LOADS.get(record.load, "served"),
     )
+    if found.places < 1:
+        raise PlannerError("the planner says that it does not serve")
+    return found
 
 
 def _state(record: LoadRecord, performance: Performance) -> LoadState | None:
@@ -150,32 +173,54 @@ def _state(record: LoadRecord, performance: Performance) -> LoadState | None:
     return state_or_none
 
 
-def _compare(record: LoadRecord, performance: Performance) -> Iterator[SpeedComparison]:
-    if performance.places < 1:
-        raise PlannerError("the planner says that it does not serve")
+def at_constants(performance: Performance, model: StepModel) -> Performance:
+    """The same deployment and lengths with the constants of another model."""
+    return replace(performance, model=model, constants=model.constants_of(performance.step_class))
+
+
+def is_faster_than_possible(record: LoadRecord, performance: Performance) -> bool:
+    """Whether the recorded rate asks for more FLOP/s than the accelerators' dense peaks give.
+
+    Least time of a request = arithmetic of its prompt and of output - 1 decode steps at full peak; a closed loop ends
+    C / (TTFT + (O - 1) TPOT) requests/s. Such a record means another layout or another load than it says.
+    """
+    if record.load != "closed" or record.ttft_s is None or record.tpot_s is None or record.concurrency is None:
+        return False
+    peak, outputs = performance.roofline, record.output_tokens - 1
+    least_s = peak.iteration(0, record.input_tokens).compute_s + outputs * peak.iteration(1, 0).compute_s
+    return record.concurrency / (record.ttft_s + outputs * record.tpot_s) * least_s > performance.work.pp
+
+
+def figures_of(record: LoadRecord, performance: Performance) -> Figures:
+    """What is predicted beside what was recorded [tokens/s, s, s]; TTFT only where requests do not arrive faster than they end."""
     served = _state(record, performance)
     state = served or performance.saturated
-    recorded: dict[Quantity, tuple[float, float | None]] = {
+    found: dict[Quantity, tuple[float, float | None]] = {
         "throughput": (state.request_rps * record.output_tokens, record.output_tokens_per_s),
         "ttft": (state.waiting.ttft_s, None if served is None else record.ttft_s),
         "tpot": (state.tpot_s, record.tpot_s if record.output_tokens > 1 else None),
     }
-    for quantity, (predicted, actual) in recorded.items():
-        if not actual:
-            continue
-        band = performance.model.band(performance.step_class, quantity)
+    return {quantity: Figure(predicted, recorded) for quantity, (predicted, recorded) in found.items() if recorded}
+
+
+def _compare(record: LoadRecord, blind: Performance, seen: Performance) -> Iterator[SpeedComparison]:
+    in_sample = figures_of(record, seen)
+    for quantity, (predicted, actual) in figures_of(record, blind).items():
+        band = seen.model.band(seen.step_class, quantity)
         yield SpeedComparison(
             case=record.id,
             source=record.source,
-            part=record.part,
+            series=record.series,
             quantity=quantity,
             load=record.load,
             single=record.concurrency == 1,
             model=record.model,
-            kind=performance.step_class.kind,
+            kind=seen.step_class.kind,
             gpu=record.gpu,
-            gpu_class=performance.step_class.gpu_class,
-            engine=performance.deployment.engine,
+            gpu_class=seen.step_class.gpu_class,
+            engine=seen.deployment.engine,
+            fitted=seen.is_fitted,
             predicted_ratio=predicted / actual,
+            in_sample_ratio=in_sample[quantity].predicted / actual if quantity in in_sample else None,
             held=band.low_ratio <= actual / predicted <= band.high_ratio,
         )
