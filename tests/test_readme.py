@@ -49,6 +49,15 @@ def test_answers_are_what_the_readme_shows(client: TestClient, call: str, shown:
     assert contains(answer.json(), json.loads(shown)), answer.text
 
 
+def test_a_calibration_is_made_of_a_results_file(client: TestClient) -> None:
+    written = re.search(r"jq -n --rawfile sweep \S+ '(.*?)' \| curl -s localhost:8000(\S+) ", README)
+    assert written
+    results = (Path(__file__).parent / "importers" / "benchmark" / "vllm-0.33.0" / "sweep.jsonl").read_text(encoding="utf-8")
+    answer = client.post(written[2], json=json.loads(written[1].replace("$sweep", json.dumps(results))))
+    assert answer.status_code == 201, answer.text
+    assert answer.json()["num_rows"] == 3
+
+
 def test_every_calculation_is_shown() -> None:
     assert [re.search(r"8000/([\w/]+)", call).group(1) for call, _ in SHOWN] == [  # type: ignore[union-attr]
         "memory", "memory/reconcile", "kv", "concurrency", "performance", "capacity", "cost", "diagnose",

@@ -2,10 +2,11 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, get_args
 
 import typer
 
+from app.accuracy.calibration import Part, calibration_accuracy, calibration_summary
 from app.accuracy.load_records import read_loads
 from app.accuracy.memory import memory_accuracy
 from app.accuracy.performance import speed_accuracy
@@ -71,6 +72,25 @@ def speed_against_records(
         return
     known = parse_entry(misses.read_bytes(), KnownMisses, misses.name).misses
     sys.stdout.write(found.model_dump_json(indent=2) if as_json else speed_report(found, known))
+
+
+@accuracy.command("calibration")
+def calibrated_against_records(
+    *,
+    points: Annotated[Path, typer.Option(help="Measured closed loops, JSON Lines.")] = SERVING_POINTS,
+    folds: Annotated[Path, typer.Option(help="Folder of constants, each fitted without some of the rows.")] = STEP_FOLDS,
+    readme: Annotated[Path | None, typer.Option(help="Write the summary between the marks of this document; print nothing.")] = None,
+) -> None:
+    """Print how far estimates are from the rest of a sweep after calibrating on a part of it; needs no database, takes a minute."""
+    records, _ = read_loads(points)
+    catalog = CatalogHolder().current
+    models = read_folds(folds, catalog.step_model)
+    parts: tuple[Part, ...] = get_args(Part)
+    summary = calibration_summary({part: calibration_accuracy(catalog, records, folds=models, part=part) for part in parts})
+    if readme is not None:
+        readme.write_text(with_summary(readme.read_text(encoding="utf-8"), summary, "calibration"), encoding="utf-8")
+        return
+    sys.stdout.write(summary)
 
 
 @accuracy.command("fit-steps")

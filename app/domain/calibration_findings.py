@@ -25,8 +25,8 @@ from app.domain.units import plain
 TELLING_RATIO = 0.7
 """A constant whose uncertainty falls below this share of what it was before has been measured; else it stays near its class."""
 PRIOR_ROWS = 0.5
-"""Rows that the range of the class counts as beside those of the sweep. With 0.5 the stated ranges hold 85-87 % of the other rows of a
-sweep after a third of it, and 78-84 % after a single row (serving points, see `app/accuracy/calibration.py`)."""
+"""Rows that the range of the class counts as beside those of the sweep. With 0.5 the stated ranges hold 86-88 % of the other rows of a
+sweep after a third of it, and 79-84 % after a single row (`inferplan accuracy calibration`)."""
 WIDEST = 99.0
 """Ranges go up to this factor: a band holds no more."""
 TENTH_SIGMAS = 1.2816
