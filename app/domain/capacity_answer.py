@@ -71,7 +71,8 @@ class CapacityAnswer(Answer):
     situations: list[Situation]
     """The peak while replicas are away or exchanged."""
     pools: Pools | None
-    """Long prompts on replicas of their own; None where no prompts are far longer than the rest, or nothing is modelled."""
+    """Long prompts on replicas of their own; None where no prompts are far longer than the rest, the objectives do not decide the size, or
+    nothing is modelled."""
     prefix_cache_effect: list[PrefixCacheEffect]
     """The same traffic at other prefix hits; empty where nothing is modelled, or figures were measured."""
     engine_args: EngineArguments | None

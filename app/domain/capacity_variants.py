@@ -142,9 +142,12 @@ def _at_hits(speed: ReplicaSpeed, demand: Demand) -> ReplicaSpeed:
 def pools_of(workload: Workload, found: Sized, reserve: Reserve, safety_ratio: float, gpus_per_replica: int) -> Pools | None:
     """Short and long prompts apart, where some prompts are far longer than the rest; None where none are, and where figures were measured.
 
+    Also None where the objectives do not decide the size: a step takes what its tokens take, so that without them a split saves nothing.
     Each pool has the deployment, objectives and reserve of the whole, its own lengths and its share of the requests.
     """
     sizing = found.sizing
+    if found.binding is None or (found.binding.name != "slo" and found.holds_objectives):
+        return None
     split = natural_split(workload, FAR_RATIO)
     parts = None if split is None else parts_at(workload, split)
     if parts is None or split is None or sizing.speed is None or not sizing.speed.serves or sizing.measured is not None:

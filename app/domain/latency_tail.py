@@ -116,17 +116,17 @@ class Tails:
     def _tail(self, name: TimeName, mean: float) -> Tail:
         return Tail(mean, self.percentile(name, "p95"), self.percentile(name, "p99"))
 
-    @property
+    @cached_property
     def ttft(self) -> Tail:
         """Time to first token."""
         return self._tail("ttft", self.state.waiting.ttft_s + self.more_ahead_s)
 
-    @property
+    @cached_property
     def tpot(self) -> Tail:
         """Time per output token after the first."""
         return self._tail("tpot", self.state.tpot_s)
 
-    @property
+    @cached_property
     def e2e(self) -> Tail:
         """Whole request."""
         return self._tail("e2e", self.state.e2e_s + self.more_ahead_s)

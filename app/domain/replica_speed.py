@@ -60,7 +60,7 @@ class ReplicaSpeed:
     """Tokens of a prompt that the prefix cache serves."""
     slo: Slo | None
 
-    @property
+    @cached_property
     def basis(self) -> Basis:
         """calibrated where measurements of such a replica are among those of the fit."""
         return "calibrated" if self.performance.is_fitted else "assumed"

@@ -33,6 +33,11 @@ class _Interference(NamedTuple):
     square_ratio: float
     """Mean square of the steps / mean step: twice what is left of the step that an arrival meets [s]."""
 
+    @property
+    def mean_step_s(self) -> float:
+        """Mean step over all [s]."""
+        return self.decode.total_s + self.often * (self.mixed.total_s - self.decode.total_s)
+
 
 @dataclass(frozen=True)
 class Serving:
@@ -166,7 +171,9 @@ class Serving:
                 together -= spread * (2 / 3 * together**1.5 + together**0.5 / 2 - 0.2079)
         return min(1.0, (1 + max(0.0, together)) / waves)
 
-    def _state(self, concurrency: float, admitted: float, running: float, lam: float, alone: float) -> LoadState:
+    def _state(
+        self, concurrency: float, admitted: float, running: float, lam: float, alone: float, found: "_Interference | None" = None
+    ) -> LoadState:
         """Times at a number of running sequences of one group when `lam` prompts arrive per step [s].
 
         step = t(B, 0) + (1 - start share / 2) x interference: the prompts of a burst are waited for, they do not interfere as well.
@@ -178,7 +185,7 @@ class Serving:
         + admission (C - A) / A x (TTFT without it + decode steps x step); of a single wave half of that.
         """
         constants, steps = self.timer.constants, self.prefill_steps
-        found = self._interference(running, lam)
+        found = found or self._interference(running, lam)
         decode, mixed = found.decode, found.mixed
         share = self._start_share(concurrency, admitted, alone, decode.total_s)
         often = (1 - share / 2) * found.often
@@ -245,33 +252,34 @@ class Serving:
 
         r = prompts / step(prompts x decode steps, prompts), per group.
         """
-        step_s = self._mean_step_s(num_prompts)
-        return self._at_rate(num_prompts / step_s * self.groups, step_s)
+        between = self._interference(num_prompts * self.decode_steps, num_prompts)
+        step_s = between.mean_step_s
+        return self._at_rate(num_prompts / step_s * self.groups, step_s, between)
 
     def _mean_step_s(self, lam: float) -> float:
         """Mean step when `lam` prompts arrive per step, with the lam x decode steps sequences that they become [s]."""
-        between = self._interference(lam * self.decode_steps, lam)
-        return between.decode.total_s + between.often * (between.mixed.total_s - between.decode.total_s)
+        return self._interference(lam * self.decode_steps, lam).mean_step_s
 
-    def _at_rate(self, request_rps: float, step_s: float) -> LoadState | None:
+    def _at_rate(self, request_rps: float, step_s: float, between: "_Interference | None" = None) -> LoadState | None:
         rate = request_rps / self.groups
         running, alone = rate * self.decode_steps * step_s, self.alone_s
         busy = rate * self.crowded_s
         if busy >= 1 or (not self.prefill_first and rate * step_s * self.computed_tokens > self.token_budget):
             return None
         steady = self if self.num_requests is None else replace(self, num_requests=None)
-        state = steady._state(1, 1, running, rate * step_s, alone)
+        state = steady._state(1, 1, running, rate * step_s, alone, between)
         decode_s = self.decode_steps * state.step_s
-        waiting = state.waiting._replace(prompts_ahead_s=busy / (1 - busy) * alone / 2, start_s=0.0)
-        constants = self.timer.constants
-        inside = request_rps * (waiting.ttft_s + decode_s)
-        waiting = waiting._replace(server_s=waiting.server_s + constants.request_concurrency_s * (inside - 1))
-        inside_s = waiting.ttft_s + decode_s
-        places, load = self.most_admitted, request_rps * inside_s
+        own, constants, places = state.waiting, self.timer.constants, self.most_admitted
+        ahead_s = busy / (1 - busy) * alone / 2
+        inside_s = own.server_s + own.residual_s + own.prefill_s + ahead_s + decode_s
+        more_s = constants.request_concurrency_s * (request_rps * inside_s - 1)
+        inside_s += more_s
+        load, admission_s = request_rps * inside_s, 0.0
         if load >= places:
             return None
         if not math.isinf(places):
             use = load / places
-            waiting = waiting._replace(admission_s=use ** (math.sqrt(2 * (places + 1)) - 1) / (places * (1 - use)) * inside_s)
+            admission_s = use ** (math.sqrt(2 * (places + 1)) - 1) / (places * (1 - use)) * inside_s
+        waiting = WaitingTimes(own.server_s + more_s, own.residual_s, own.prefill_s, ahead_s, 0.0, admission_s)
         e2e_s = waiting.ttft_s + decode_s
         return state._replace(concurrency=request_rps * e2e_s, admitted=load, waiting=waiting, e2e_s=e2e_s, request_rps=request_rps)

@@ -59,7 +59,7 @@ def capacity(catalog: Catalog, request: CapacityRequest) -> CapacityAnswer:
         notes += steps.assumptions
     sizing = Sizing(demand, request.measured, request.slo, holds, most, bounds, speed)
     inside = sizing.time_in_system_s
-    if inside is not None and inside.basis == "assumed":
+    if inside is not None and inside.basis == "assumed" and sizing.operating is None:
         notes.append(
             Note(
                 code="time_in_system_from_slo",
@@ -136,7 +136,7 @@ def _speed(
             llm,
             gpu,
             deployment,
-            engine_of(catalog, deployment),
+            found.engine,
             steps.model,
             lengths_of(demand),
             draft=draft_of(catalog, deployment),

@@ -33,6 +33,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "performance": {**NAMES, "input_tokens": 4000, "output_tokens": 500, "concurrency": 64},
     "capacity": {
         **NAMES,
+        "deployment": {**DEPLOYMENT, "engine": "vllm"},
         "workload": {"peak_rps": 100, "input_tokens": {"mean": 4000, "p95": 12000}, "output_tokens": 500},
         "slo": {"ttft_p95_s": 2, "tpot_p95_s": 0.04},
     },
