@@ -1,9 +1,9 @@
 """Sizing a fleet: resolve names, name the defaults, model a replica where an engine is named, call the domain."""
 
 from app.domain.bounds import SpeedBounds, speed_bounds
+from app.domain.calibration import ChosenSteps
 from app.domain.capacity_answer import CapacityAnswer, answer_capacity
 from app.domain.capacity_variants import lengths_of, speed_of
-from app.domain.calibration import ChosenSteps
 from app.domain.catalog import Catalog
 from app.domain.concurrency import ConcurrencyAtLength, at_length, recommended_max_num_seqs, sequence_limit
 from app.domain.demand import Demand, demand_of
