@@ -184,7 +184,9 @@ def answer_performance(
 
 
 _NOTHING: dict[str, Any] = {
-    name: None for name, field in PerformanceAnswer.model_fields.items() if name not in ("limiting", "calibration") and type(None) in get_args(field.annotation)
+    name: None
+    for name, field in PerformanceAnswer.model_fields.items()
+    if name not in ("limiting", "calibration") and type(None) in get_args(field.annotation)
 } | {"saturated": False, "curve": [], "by_batching": [], "by_token_budget": [], "by_prefix_hit": []}
 
 
