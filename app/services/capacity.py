@@ -51,9 +51,9 @@ def capacity(catalog: Catalog, request: CapacityRequest) -> CapacityAnswer:
     bounds = _bounds(request, llm, gpu, found)
     limit = deployment.max_num_seqs if found is None else sequence_limit(found, deployment)
     most = None if limit is None else limit * deployment.dp
-    steps = (
-        None if llm is None or gpu is None else catalog.calibrations.steps(catalog.step_model, llm, gpu, deployment, request.calibration)
-    )
+    steps = None
+    if llm is not None and gpu is not None and (deployment.engine != "generic" or request.calibration is not None):
+        steps = catalog.calibrations.steps(catalog.step_model, llm, gpu, deployment, request.calibration)
     speed = _speed(catalog, request, llm, gpu, found, demand, steps)
     if steps is not None and speed is not None:
         notes += steps.assumptions
