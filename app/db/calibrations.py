@@ -27,6 +27,19 @@ class NewRow(NamedTuple):
     versions: Versions
 
 
+HEAD_COLUMNS = (
+    CalibrationRow.id,
+    CalibrationRow.name,
+    CalibrationRow.owner,
+    CalibrationRow.result["setup"].label("setup"),
+    CalibrationRow.result["num_rows"].label("num_rows"),
+    CalibrationRow.result["summary"].label("summary"),
+    CalibrationRow.planner_version,
+    CalibrationRow.catalog_version,
+    CalibrationRow.created_at,
+)
+
+
 def insert_calibration(session: Session, new: NewRow) -> Calibration:
     """Store a calibration."""
     created_at = session.execute(select(func.now())).scalar_one()
@@ -64,7 +77,7 @@ def insert_calibration(session: Session, new: NewRow) -> Calibration:
 
 def find(session: Session, calibration_id: UUID) -> Calibration | None:
     """One that is not deleted."""
-    statement = select(CalibrationRow.__table__).where(CalibrationRow.id == calibration_id, CalibrationRow.deleted_at.is_(None))
+    statement = select(*HEAD_COLUMNS, CalibrationRow.result).where(CalibrationRow.id == calibration_id, CalibrationRow.deleted_at.is_(None))
     row = session.execute(statement).one_or_none()
     return None if row is None else Calibration(**_head_fields(row), result=CalibrationResult.model_validate(row.result))
 
@@ -94,7 +107,7 @@ def list_calibrations(
     session: Session, wanted: CalibrationFilter, after: tuple[datetime, UUID] | None, limit: int
 ) -> Sequence[CalibrationHead]:
     """Those that the filter lets through, newest first, from the one behind `after`."""
-    statement = select(CalibrationRow.__table__).where(CalibrationRow.deleted_at.is_(None))
+    statement = select(*HEAD_COLUMNS).where(CalibrationRow.deleted_at.is_(None))
     for column, value in (
         (CalibrationRow.owner, wanted.owner),
         (CalibrationRow.model_slug, wanted.model),
@@ -114,9 +127,9 @@ def _head_fields(row: Row[Any]) -> dict[str, Any]:
         "id": row.id,
         "name": row.name,
         "owner": row.owner,
-        "setup": Setup.model_validate(row.result["setup"]),
-        "num_rows": row.result["num_rows"],
-        "summary": row.result["summary"],
+        "setup": Setup.model_validate(row.setup),
+        "num_rows": row.num_rows,
+        "summary": row.summary,
         "versions": Versions(planner=row.planner_version, catalog=row.catalog_version),
         "created_at": row.created_at,
     }

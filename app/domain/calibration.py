@@ -51,6 +51,8 @@ class Setup(Value):
     """Precision of the KV cache."""
     enforce_eager: bool
     """Whether it ran without CUDA graphs."""
+    speculative: bool
+    """Whether it decoded speculatively: an acceptance that was not as stated is in the constants."""
 
     def differences(self, other: "Setup") -> list[str]:
         """Names of the fields, the version aside, in which two set-ups differ."""
@@ -71,6 +73,7 @@ def setup_of(llm: Llm, gpu: Gpu, deployment: Deployment) -> Setup:
         weights=deployment.weights or _own_weights(llm),
         kv_cache=resolve_kv_format(llm, deployment.kv_cache),
         enforce_eager=deployment.enforce_eager,
+        speculative=deployment.speculative is not None,
     )
 
 

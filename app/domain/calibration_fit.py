@@ -190,7 +190,7 @@ def _normal_equations(
 def solve(matrix: Sequence[Sequence[float]], right: Sequence[float]) -> list[float]:
     """x of matrix x = right for a symmetric positive definite matrix of a few rows, by Cholesky's factors.
 
-    >>> solve([[4.0, 2.0], [2.0, 3.0]], [8.0, 8.0])
+    >>> solve([[4.0, 2.0], [2.0, 5.0]], [8.0, 12.0])
     [1.0, 2.0]
     """
     size = len(right)

@@ -196,3 +196,14 @@ def test_sent_again_with_its_key_it_is_made_once(client: TestClient) -> None:
     assert (one.json(), other.headers["Idempotency-Replayed"]) == (other.json(), "true")
     assert listed(client) == [one.json()["id"]]
     problem(client.post("/calibrations", json=body(name="another"), headers=key), 422, "idempotency_conflict")
+
+
+def test_a_plan_that_names_a_calibration_is_computed_again_with_it(client: TestClient) -> None:
+    wanted = create(client).json()["id"]
+    request = {**SETUP, "deployment": VLLM, **LOAD, "calibration": wanted}
+    plan = client.post("/plans", json={"kind": "performance", "name": "8B", "owner": "platform", "request": request}).json()
+    assert plan["answer"]["calibration"] == wanted
+    again = client.post(f"/plans/{plan['id']}/recompute").json()
+    assert again["answer"]["tpot_s"] == plan["answer"]["tpot_s"]
+    assert client.delete(f"/calibrations/{wanted}", headers={"If-Match": "*"}).status_code == 204
+    problem(client.post(f"/plans/{plan['id']}/recompute"), 422, "unknown_name")
