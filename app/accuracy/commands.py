@@ -52,6 +52,7 @@ def speed_against_records(
     points: Annotated[Path, typer.Option(help="Measured closed loops, JSON Lines.")] = SERVING_POINTS,
     cases: Annotated[Path, typer.Option(help="Published measurements, JSON Lines.")] = THROUGHPUT_CASES,
     folds: Annotated[Path, typer.Option(help="Folder of constants, each fitted without some of the rows.")] = STEP_FOLDS,
+    priors: Annotated[Path, typer.Option(help="What the constants are expected to be before any fit.")] = STEP_PRIORS,
     misses: Annotated[Path, typer.Option(help="Mechanisms of series that the model is known to miss.")] = KNOWN_MISSES,
     bands: Annotated[
         bool, typer.Option("--bands", help="Print the ranges that these rows ask for, as the file of constants has them.")
@@ -62,7 +63,13 @@ def speed_against_records(
     """Print how far modelled times and rates are from what was measured; needs no database."""
     records, left_out = read_loads(points, cases)
     catalog = CatalogHolder().current
-    found = speed_accuracy(catalog, records, left_out, folds=read_folds(folds, catalog.step_model))
+    found = speed_accuracy(
+        catalog,
+        records,
+        left_out,
+        folds=read_folds(folds, catalog.step_model),
+        unfitted=parse_entry(priors.read_bytes(), StepPriors, priors.name).applied_to(catalog.step_model),
+    )
     if readme is not None:
         text = readme.read_text(encoding="utf-8")
         readme.write_text(with_summary(text, speed_summary(found), "performance"), encoding="utf-8")

@@ -20,6 +20,8 @@ from app.domain.step_constants import StepModel
 from app.domain.value import Value
 
 Kind = Literal["dense", "moe"]
+Predictor = Literal["predicted_ratio", "in_sample_ratio", "unfitted_ratio"]
+"""Which of the predictions of a comparison."""
 
 
 class Figure(NamedTuple):
@@ -64,6 +66,8 @@ class SpeedComparison(Value):
     """Predicted / recorded, with constants fitted without it: see `fold_of`."""
     in_sample_ratio: float | None
     """The same with the catalog's constants, which have seen it; None where they predict a load that is not served."""
+    unfitted_ratio: float | None
+    """The same with the priors of the constants, nothing fitted."""
     held: bool
     """The stated range holds the recorded figure."""
 
@@ -100,12 +104,17 @@ class RatioSummary(NamedTuple):
 
 
 def speed_accuracy(
-    catalog: Catalog, records: Iterable[LoadRecord], left_out: Iterable[LeftOutLoad] = (), *, folds: Mapping[str, StepModel]
+    catalog: Catalog,
+    records: Iterable[LoadRecord],
+    left_out: Iterable[LeftOutLoad] = (),
+    *,
+    folds: Mapping[str, StepModel],
+    unfitted: StepModel,
 ) -> SpeedAccuracy:
     """Score the planner on recorded loads: every one that a request means, none left out because it disagrees.
 
-    A record is predicted twice: by constants that have not seen it (`fold_of`), and by the catalog's, which know all. A family without a
-    fold was not among the rows of the fit: the catalog's constants have not seen it either.
+    A record is predicted by constants that have not seen it (`fold_of`), beside them by the catalog's, which know all, and by `unfitted`,
+    the priors. A family without a fold was not among the rows of the fit: the catalog's constants have not seen it either.
     """
     read, left = list(records), list(left_out)
     comparisons: list[SpeedComparison] = []
@@ -115,16 +124,16 @@ def speed_accuracy(
             if is_faster_than_possible(each, seen):
                 raise PlannerError("recorded as faster than the accelerators' data sheets allow")
             blind = at_constants(seen, folds.get(fold_of(each), catalog.step_model))
-            comparisons += _compare(each, blind, seen)
+            comparisons += _compare(each, blind, seen, at_constants(seen, unfitted))
         except (PlannerError, ValidationError) as error:
             left.append(LeftOutLoad(id=each.id, reason=f"refused: {str(error).splitlines()[0]}"))
     return SpeedAccuracy(num_records=len(read), comparisons=comparisons, left_out=left)
 
 
-def summarise_ratios(comparisons: Iterable[SpeedComparison], *, in_sample: bool = False) -> RatioSummary | None:
-    """Errors of predicted / recorded, left out or in sample; None without rows."""
+def summarise_ratios(comparisons: Iterable[SpeedComparison], constants: Predictor = "predicted_ratio") -> RatioSummary | None:
+    """Errors of predicted / recorded by one of the sets of constants; None without rows."""
     rows = list(comparisons)
-    ratios = sorted(ratio for row in rows if (ratio := row.in_sample_ratio if in_sample else row.predicted_ratio) is not None)
+    ratios = sorted(ratio for row in rows if (ratio := getattr(row, constants)) is not None)
     if not ratios:
         return None
     errors = sorted(abs(ratio - 1) for ratio in ratios)
@@ -203,8 +212,8 @@ def figures_of(record: LoadRecord, performance: Performance) -> Figures:
     return {quantity: Figure(predicted, recorded) for quantity, (predicted, recorded) in found.items() if recorded}
 
 
-def _compare(record: LoadRecord, blind: Performance, seen: Performance) -> Iterator[SpeedComparison]:
-    in_sample = figures_of(record, seen)
+def _compare(record: LoadRecord, blind: Performance, seen: Performance, unfitted: Performance) -> Iterator[SpeedComparison]:
+    in_sample, before = figures_of(record, seen), figures_of(record, unfitted)
     for quantity, (predicted, actual) in figures_of(record, blind).items():
         band = seen.model.band(seen.step_class, quantity)
         yield SpeedComparison(
@@ -222,5 +231,6 @@ def _compare(record: LoadRecord, blind: Performance, seen: Performance) -> Itera
             fitted=seen.is_fitted,
             predicted_ratio=predicted / actual,
             in_sample_ratio=in_sample[quantity].predicted / actual if quantity in in_sample else None,
+            unfitted_ratio=before[quantity].predicted / actual if quantity in before else None,
             held=band.low_ratio <= actual / predicted <= band.high_ratio,
         )

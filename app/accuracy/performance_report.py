@@ -5,13 +5,14 @@ from collections.abc import Callable, Iterable, Iterator
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
-from app.accuracy.performance import RatioSummary, SpeedAccuracy, SpeedComparison, summarise_ratios
+from app.accuracy.performance import Predictor, RatioSummary, SpeedAccuracy, SpeedComparison, summarise_ratios
 from app.accuracy.report import markdown_table, percent
 from app.domain.value import Given
 
 KNOWN_LOADS = ("closed", "burst", "static_batch")
 """Loads of which the batch or the concurrency is recorded."""
 QUANTITIES = (("throughput", "Output tokens/s"), ("ttft", "TTFT"), ("tpot", "TPOT"))
+BESIDE: tuple[tuple[str, Predictor], ...] = (("- nothing fitted", "unfitted_ratio"), ("- in sample", "in_sample_ratio"))
 HEADER = ("rows", "n", "mean error", "median", "10 % / median / 90 % of predicted / recorded", "in 25 %", "in 2x", "in the range")
 
 
@@ -99,10 +100,10 @@ def speed_summary(found: SpeedAccuracy) -> str:
     judged = len({row.case for row in found.comparisons})
     lines = [
         f"{judged} of {found.num_records} recorded loads are judged, each by constants fitted without it: serving points without any row "
-        "of their family of models, published figures without any of a fifth of the series. In sample: the same rows by the constants of "
-        "the catalog, which know all. Errors are of predicted / recorded; the range is the one that the answer states, around the "
-        "prediction left out. What the constants were expected to be before any fit is not blind: see `origin` in "
-        "`tests/accuracy/step_priors.yaml`.",
+        "of their family of models, published figures without any of a fifth of the series. Beside them the same rows by the priors, with "
+        "nothing fitted (their centres were moved once towards all serving points and are not blind to the level of those), and in sample, "
+        "by the constants of the catalog, which know all. Errors are of predicted / recorded; the range is the one that the answer states, "
+        "around the prediction left out.",
         "",
         *markdown_table((*HEADER, "goal", "met"), _goal_rows(found.comparisons)),
         "",
@@ -128,11 +129,12 @@ def _goal_rows(comparisons: Iterable[SpeedComparison]) -> Iterator[list[str]]:
     rows = list(comparisons)
     for goal in GOALS:
         own = [row for row in rows if goal.holds(row)]
-        found, seen = summarise_ratios(own), summarise_ratios(own, in_sample=True)
+        found = summarise_ratios(own)
         if found is not None:
             yield [*_cells(goal.title, found), goal.text(), "yes" if goal.met(found) else "no"]
-        if seen is not None:
-            yield [*_cells("- in sample", seen)[:-1], "", "", ""]
+        for title, constants in BESIDE:
+            if (other := summarise_ratios(own, constants)) is not None:
+                yield [*_cells(title, other)[:-1], "", "", ""]
 
 
 def _coverage(rows: list[SpeedComparison]) -> Iterator[list[str]]:

@@ -116,7 +116,7 @@ def fit_stage(rows: Sequence[FitRow], priors: StepPriors, start: StepModel, stag
     """
     own = [row for row in rows if (row.record.source == "serving points") == (stage == "serving")]
     parameters = [each for each in _parameters(priors, stage, own) if (each.constant, each.condition) not in known]
-    values = _gauss_newton(own, _at_priors(start, priors), parameters, known)
+    values = _gauss_newton(own, priors.applied_to(start), parameters, known)
     return known | {(each.constant, each.condition): value for each, value in zip(parameters, values, strict=True)}
 
 
@@ -125,7 +125,7 @@ def fitted_constants(fitted: Fitted, priors: StepPriors, start: StepModel) -> tu
     names = {each.name for each in priors.constants}
     return tuple(
         FoldConstant(name=each.name, base=_rounded(each.base), effects=_rounded_effects(each.effects))
-        for each in _with_values(_at_priors(start, priors), fitted).constants
+        for each in _with_values(priors.applied_to(start), fitted).constants
         if each.name in names
     )
 
@@ -137,14 +137,6 @@ def _rounded(value: float) -> float:
 def _rounded_effects(effects: Iterable[Effect]) -> tuple[Effect, ...]:
     told = (each for each in effects if abs(math.log(each.factor_ratio)) >= LEAST_EFFECT)
     return tuple(each.model_copy(update={"factor_ratio": _rounded(each.factor_ratio)}) for each in told)
-
-
-def _at_priors(start: StepModel, priors: StepPriors) -> StepModel:
-    centres = {each.name: each.centre for each in priors.constants}
-    constants = tuple(
-        each.model_copy(update={"base": centres[each.name], "effects": ()}) if each.name in centres else each for each in start.constants
-    )
-    return start.model_copy(update={"constants": constants})
 
 
 def _parameters(priors: StepPriors, stage: Stage, rows: Sequence[FitRow]) -> list[Parameter]:

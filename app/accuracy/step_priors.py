@@ -54,6 +54,18 @@ class StepPriors(Given):
     constants: tuple[ConstantPrior, ...]
     """One entry for each constant that is fitted."""
 
+    def applied_to(self, model: StepModel) -> StepModel:
+        """The model with nothing fitted: centres, no effects."""
+        centres = {each.name: each.centre for each in self.constants}
+        return model.model_copy(
+            update={
+                "constants": tuple(
+                    each.model_copy(update={"base": centres[each.name], "effects": ()}) if each.name in centres else each
+                    for each in model.constants
+                )
+            }
+        )
+
 
 class FoldConstant(Given):
     """A constant as fitted without the rows of a fold."""

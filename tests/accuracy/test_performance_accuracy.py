@@ -13,13 +13,14 @@ from app.accuracy.performance_report import GOALS, KnownMiss, KnownMisses, Speed
 from app.accuracy.records import RecordsUnreadable
 from app.accuracy.step_bands import HELD_SHARE, LEAST_ROWS, bands_of
 from app.accuracy.step_folds import read_folds
-from app.accuracy.step_priors import fold_of
+from app.accuracy.step_priors import StepPriors, fold_of
 from app.catalog.loader import parse_entry
 from app.cli import cli
 from app.services.catalog import CatalogHolder
 
-POINTS, CASES, FOLDS, MISSES = (
-    Path(__file__).with_name(name) for name in ("serving_points.jsonl", "throughput_cases.jsonl", "step_folds", "known_misses.yaml")
+POINTS, CASES, FOLDS, PRIORS, MISSES = (
+    Path(__file__).with_name(name)
+    for name in ("serving_points.jsonl", "throughput_cases.jsonl", "step_folds", "step_priors.yaml", "known_misses.yaml")
 )
 README = Path(__file__).parents[2] / "README.md"
 
@@ -53,7 +54,8 @@ def records() -> tuple[list[LoadRecord], list[LeftOutLoad]]:
 @pytest.fixture(scope="module")
 def found(records: tuple[list[LoadRecord], list[LeftOutLoad]]) -> SpeedAccuracy:
     catalog = CatalogHolder().current
-    return speed_accuracy(catalog, *records, folds=read_folds(FOLDS, catalog.step_model))
+    unfitted = parse_entry(PRIORS.read_bytes(), StepPriors, PRIORS.name).applied_to(catalog.step_model)
+    return speed_accuracy(catalog, *records, folds=read_folds(FOLDS, catalog.step_model), unfitted=unfitted)
 
 
 @pytest.mark.parametrize("goal", GOALS, ids=lambda goal: goal.title)
@@ -98,7 +100,7 @@ def test_the_stated_range_holds_as_many_rows_of_each_class_as_it_says(found: Spe
 def comparison(ratio: float, *, held: bool = True, in_sample: float | None = None, series: str = "s") -> SpeedComparison:
     return SpeedComparison(
         case="a", source="serving points", series=series, quantity="tpot", load="closed", single=False, model="m", kind="dense", gpu="g",
-        gpu_class="hopper", engine="vllm", fitted=True, predicted_ratio=ratio, in_sample_ratio=in_sample, held=held,
+        gpu_class="hopper", engine="vllm", fitted=True, predicted_ratio=ratio, in_sample_ratio=in_sample, unfitted_ratio=None, held=held,
     )  # fmt: skip
 
 
@@ -110,7 +112,7 @@ def test_ratios_are_summarised() -> None:
     assert (summary.low_ratio, summary.middle_ratio, summary.high_ratio) == (0.4, 1.0, 2.5)
     assert (summary.within_quarter_ratio, summary.within_double_ratio, summary.held_ratio) == (0.6, 0.6, 0.6)
     assert summarise_ratios([]) is None
-    seen = summarise_ratios([comparison(2.0, in_sample=1.5), comparison(2.0)], in_sample=True)
+    seen = summarise_ratios([comparison(2.0, in_sample=1.5), comparison(2.0)], "in_sample_ratio")
     assert seen is not None
     assert (seen.num_rows, seen.mean_error_ratio) == (1, 0.5)
 
@@ -141,7 +143,20 @@ def test_a_goal_is_met_when_every_figure_is() -> None:
 
 
 def test_the_command_prints_what_the_readme_shows(found: SpeedAccuracy, tmp_path: Path) -> None:
-    arguments = ["accuracy", "performance", "--points", str(POINTS), "--cases", str(CASES), "--folds", str(FOLDS), "--misses", str(MISSES)]
+    arguments = [
+        "accuracy",
+        "performance",
+        "--points",
+        str(POINTS),
+        "--cases",
+        str(CASES),
+        "--folds",
+        str(FOLDS),
+        "--priors",
+        str(PRIORS),
+        "--misses",
+        str(MISSES),
+    ]
     printed = CliRunner().invoke(cli, [*arguments, "--json"], catch_exceptions=False)
     assert json.loads(printed.stdout) == found.model_dump(mode="json")
     document = tmp_path / "document.md"
