@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypedDict
 
 import pytest
 from typer.testing import CliRunner
@@ -11,11 +11,12 @@ from app.accuracy.load_records import LeftOutLoad, LoadRecord, read_loads
 from app.accuracy.performance import SpeedAccuracy, SpeedComparison, speed_accuracy, summarise_ratios
 from app.accuracy.performance_report import GOALS, KnownMiss, KnownMisses, SpeedGoal, speed_report, speed_summary
 from app.accuracy.records import RecordsUnreadable
-from app.accuracy.step_bands import HELD_SHARE, LEAST_ROWS, bands_of
+from app.accuracy.step_bands import HELD_SHARE, LEAST_ROWS, band_lines, bands_of
 from app.accuracy.step_folds import read_folds
 from app.accuracy.step_priors import StepPriors, fold_of
 from app.catalog.loader import parse_entry
 from app.cli import cli
+from app.domain.step_constants import StepModel
 from app.services.catalog import CatalogHolder
 
 POINTS, CASES, FOLDS, PRIORS, MISSES = (
@@ -23,6 +24,7 @@ POINTS, CASES, FOLDS, PRIORS, MISSES = (
     for name in ("serving_points.jsonl", "throughput_cases.jsonl", "step_folds", "step_priors.yaml", "known_misses.yaml")
 )
 README = Path(__file__).parents[2] / "README.md"
+STEPS = README.parent / "app/catalog/steps/step_model.yaml"
 
 
 class Bound(NamedTuple):
@@ -51,11 +53,22 @@ def records() -> tuple[list[LoadRecord], list[LeftOutLoad]]:
     return read_loads(POINTS, CASES)
 
 
+class Constants(TypedDict):
+    """What rows are predicted with beside the catalog's constants."""
+
+    folds: dict[str, StepModel]
+    unfitted: StepModel
+
+
+def constants() -> Constants:
+    model = CatalogHolder().current.step_model
+    unfitted = parse_entry(PRIORS.read_bytes(), StepPriors, PRIORS.name).applied_to(model)
+    return {"folds": read_folds(FOLDS, model), "unfitted": unfitted}
+
+
 @pytest.fixture(scope="module")
 def found(records: tuple[list[LoadRecord], list[LeftOutLoad]]) -> SpeedAccuracy:
-    catalog = CatalogHolder().current
-    unfitted = parse_entry(PRIORS.read_bytes(), StepPriors, PRIORS.name).applied_to(catalog.step_model)
-    return speed_accuracy(catalog, *records, folds=read_folds(FOLDS, catalog.step_model), unfitted=unfitted)
+    return speed_accuracy(CatalogHolder().current, *records, **constants())
 
 
 @pytest.mark.parametrize("goal", GOALS, ids=lambda goal: goal.title)
@@ -142,33 +155,28 @@ def test_a_goal_is_met_when_every_figure_is() -> None:
     assert goal.text() == "mean 15 %, 78 % in 25 %, 99 % in 2x"
 
 
-def test_the_command_prints_what_the_readme_shows(found: SpeedAccuracy, tmp_path: Path) -> None:
-    arguments = [
-        "accuracy",
-        "performance",
-        "--points",
-        str(POINTS),
-        "--cases",
-        str(CASES),
-        "--folds",
-        str(FOLDS),
-        "--priors",
-        str(PRIORS),
-        "--misses",
-        str(MISSES),
-    ]
-    printed = CliRunner().invoke(cli, [*arguments, "--json"], catch_exceptions=False)
-    assert json.loads(printed.stdout) == found.model_dump(mode="json")
-    document = tmp_path / "document.md"
-    document.write_text("before <!-- inferplan accuracy performance --> old <!-- end --> after")
-    CliRunner().invoke(cli, [*arguments, "--readme", str(document)], catch_exceptions=False)
-    assert document.read_text() == f"before <!-- inferplan accuracy performance -->\n\n{speed_summary(found)}\n<!-- end --> after"
+def test_the_readme_and_the_catalog_show_what_these_rows_say(found: SpeedAccuracy) -> None:
     assert speed_summary(found) in README.read_text(), "run `inferplan accuracy performance --readme README.md`"
-    report = CliRunner().invoke(cli, arguments, catch_exceptions=False).stdout
-    assert report == speed_report(found, parse_entry(MISSES.read_bytes(), KnownMisses, MISSES.name).misses)
-    assert report.startswith(speed_summary(found))
-    bands = CliRunner().invoke(cli, [*arguments, "--bands"], catch_exceptions=False).stdout
-    assert bands.strip() in Path("app/catalog/steps/step_model.yaml").read_text(), "the ranges are those that these rows ask for"
+    assert "\n".join(band_lines(bands_of(found.comparisons))) in STEPS.read_text(), "the ranges are those of `--bands`"
+
+
+def test_the_command_prints_what_the_functions_say(tmp_path: Path) -> None:
+    for file in (POINTS, CASES):
+        (tmp_path / file.name).write_text("\n".join(file.read_text().splitlines()[::12]))
+    points, cases, document = tmp_path / POINTS.name, tmp_path / CASES.name, tmp_path / "document.md"
+    document.write_text("before <!-- inferplan accuracy performance --> old <!-- end --> after")
+    files = {"--points": points, "--cases": cases, "--folds": FOLDS, "--priors": PRIORS, "--misses": MISSES}
+
+    def printed(*options: str) -> str:
+        arguments = ["accuracy", "performance", *(str(each) for pair in files.items() for each in pair), *options]
+        return CliRunner().invoke(cli, arguments, catch_exceptions=False).stdout
+
+    found = speed_accuracy(CatalogHolder().current, *read_loads(points, cases), **constants())
+    assert json.loads(printed("--json")) == found.model_dump(mode="json")
+    assert printed("--readme", str(document)) == ""
+    assert document.read_text() == f"before <!-- inferplan accuracy performance -->\n\n{speed_summary(found)}\n<!-- end --> after"
+    assert printed("--bands").splitlines() == list(band_lines(bands_of(found.comparisons)))
+    assert printed() == speed_report(found, parse_entry(MISSES.read_bytes(), KnownMisses, MISSES.name).misses)
 
 
 @pytest.mark.parametrize("text", ['{"id": "a"}', "no json", '{"id": "a", "ttft_s_mean": 1}'])
