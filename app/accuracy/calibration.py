@@ -21,7 +21,7 @@ GOAL_RATIO = 0.07
 """Median error of the rest of a sweep that is asked for after calibrating on a third."""
 
 
-Part = Literal["a third", "one row"]
+Part = Literal["a third", "one row", "low loads", "high loads"]
 THIRD: Part = "a third"
 
 
@@ -49,7 +49,7 @@ class CalibratedComparison(Value):
 def calibration_accuracy(
     catalog: Catalog, records: Iterable[LoadRecord], *, folds: Mapping[str, StepModel], part: Part = "a third"
 ) -> list[CalibratedComparison]:
-    """Calibrate each sweep on every third of its rows in the order of lengths and load (or on the middle one) and score the others.
+    """Calibrate each sweep on every third of its rows in the order of lengths and load (or on another part) and score the others.
 
     A sweep is what one set-up and version recorded over HTTP, LEAST_ROWS rows or more. It starts from constants of `folds` that have seen
     no row of its family of models.
@@ -58,9 +58,21 @@ def calibration_accuracy(
     for name, sweep in _sweeps(records):
         model = folds.get(fold_of(sweep[0]), catalog.step_model)
         rows = [_measurement(catalog, model, record) for record in sweep]
-        seen = {len(rows) // 2} if part == "one row" else set(range(1, len(rows), 3))
+        seen = _seen(sweep, part)
         found += _scored(name, sweep, rows, seen, model)
     return found
+
+
+def _seen(sweep: Sequence[LoadRecord], part: Part) -> set[int]:
+    """Places of the rows that a calibration sees."""
+    count = len(sweep)
+    by_load = sorted(range(count), key=lambda place: sweep[place].concurrency or 0)
+    return {
+        "a third": set(range(1, count, 3)),
+        "one row": {count // 2},
+        "low loads": set(by_load[: count // 3]),
+        "high loads": set(by_load[-(count // 3) :]),
+    }[part]
 
 
 def _scored(
@@ -130,7 +142,8 @@ def calibration_summary(by_part: Mapping[str, Sequence[CalibratedComparison]]) -
     lines = [
         f"Rows of a recorded sweep ({LEAST_ROWS} rows or more of one set-up and version) that a calibration of the same sweep has not "
         "seen. Before: constants fitted without any row of the family of models; after: the same, calibrated on every third row in the "
-        "order of lengths and concurrency, or on the middle row alone. The range is that of the calibration.",
+        "order of lengths and concurrency, on the middle row alone, or on the third with the lowest or the highest concurrency, which "
+        "leaves loads that were not measured. The range is that of the calibration.",
         "",
         *markdown_table(header, rows),
     ]

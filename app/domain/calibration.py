@@ -26,6 +26,10 @@ VERSION_EFFECT = "-8 to +10 %"
 """Step times of one set-up by version of vLLM against the mean of all versions, in the rows of the class constants."""
 
 
+UNMEASURED_SHARE = "seven of ten"
+"""Rows of recorded sweeps in the range of a calibration that saw only lower or only higher loads: `inferplan accuracy calibration`."""
+
+
 class Setup(Value):
     """What constants belong to: everything that chooses the kernels of a step."""
 
@@ -189,7 +193,8 @@ def _applied(model: StepModel, found: AppliedCalibration, setup: Setup) -> Chose
     used = Note(
         code="calibration_used",
         message=f"Constants of the step follow calibration {found.name!r} ({found.id}): {found.num_rows} measured rows at concurrency "
-        f"{plain(span.low)} to {plain(span.high)}.",
+        f"{plain(span.low)} to {plain(span.high)}. For loads outside it the range holds {UNMEASURED_SHARE} of measurements instead of four "
+        "of five.",
     )
     warnings = []
     if differ:

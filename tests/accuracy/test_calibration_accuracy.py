@@ -1,6 +1,7 @@
 """What a calibration reaches on the rest of its sweep, and never less again."""
 
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
@@ -24,6 +25,10 @@ BOUNDS: dict[tuple[Part, str], float] = {
     ("a third", "ttft"): 0.089,
     ("one row", "tpot"): 0.064,
     ("one row", "ttft"): 0.131,
+    ("low loads", "tpot"): 0.051,
+    ("low loads", "ttft"): 0.117,
+    ("high loads", "tpot"): 0.063,
+    ("high loads", "ttft"): 0.107,
 }
 
 
@@ -39,7 +44,7 @@ def records() -> list[LoadRecord]:
 
 @pytest.fixture(scope="module")
 def by_part(records: list[LoadRecord]) -> dict[Part, list[CalibratedComparison]]:
-    return {"a third": compare(records, "a third"), "one row": compare(records, "one row")}
+    return {part: compare(records, part) for part in get_args(Part)}
 
 
 def test_one_series_reaches_the_goal_from_constants_that_have_not_seen_its_family(records: list[LoadRecord]) -> None:
@@ -63,6 +68,7 @@ def test_the_rest_of_a_sweep_stays_within_what_was_reached(
 @pytest.mark.slow
 @pytest.mark.parametrize("part", ["a third", "one row"])
 def test_the_stated_range_holds_what_it_says(by_part: dict[Part, list[CalibratedComparison]], part: Part) -> None:
+    # For loads that were not measured the range holds less, which answers say (`calibration_used`).
     held = [each.held for each in by_part[part]]
     assert 0.75 <= sum(held) / len(held) <= 0.9
 
