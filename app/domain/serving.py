@@ -16,6 +16,8 @@ LEAST_RUNNING = 1.0
 """An engine without requests runs no steps: those that it runs decode at least one sequence, or prompts."""
 MOST_BATCHED = 1e6
 """Prompts that are computed together at most: as many as the token budget takes."""
+STEEP = 0.25
+"""Least 1 - slope that secants are drawn with: at most four times the difference ahead."""
 CROWDED = 0.9
 """Share of the waiting behind other prompts that a full pipeline of prompts keeps finite: prompts leave as others enter."""
 
@@ -235,16 +237,19 @@ class Serving:
         """
         rate = request_rps / self.groups
         step_s = self.step(0, 0).total_s
-
-        before, value = step_s, self._mean_step_s(rate * step_s)
+        before, found = step_s, self._mean_step_s(rate * step_s)
+        value = found
         for _ in range(MOST_ROUNDS):
             after = self._mean_step_s(rate * value)
-            slope = (after - value) / (value - before) if value > before else 0.0
-            if slope >= 1 or rate * self.decode_steps * value > self.most_admitted:
+            slope = (after - found) / (value - before) if value != before else 0.0
+            if rate * self.decode_steps * value > self.most_admitted:
                 return None
-            if abs(after - value) <= TOLERANCE * value:
+            if abs(after - value) <= TOLERANCE * value * min(1.0, max(1 - slope, TOLERANCE)):
                 break
-            before, value = value, after + (after - value) * slope / (1 - slope)
+            # Where steps grow as fast as what arrives meanwhile there may be a steady state further up: experts that few tokens touch.
+            before, found, value = value, after, value + (after - value) / max(1 - slope, STEEP)
+        else:
+            return None
         return self._at_rate(request_rps, after)
 
     def at_prompts_per_step(self, num_prompts: float) -> LoadState | None:

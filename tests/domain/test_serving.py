@@ -86,7 +86,11 @@ def test_waiting_grows_with_the_rate_until_there_is_no_steady_state() -> None:
 
 
 @pytest.mark.parametrize("engine", ["vllm", "sglang"])
-@pytest.mark.parametrize("more", [{}, {"pp": 2, "tp": 4}], ids=["one group", "two stages"])
+@pytest.mark.parametrize(
+    "more",
+    [{}, {"pp": 2, "tp": 4}, {"model": "ernie-4.5-300b-a47b", "tp": 8}, {"model": "qwen3-coder-480b-a35b", "tp": 8}],
+    ids=["one group", "two stages", "experts", "many experts"],
+)
 def test_prompts_per_step_stand_for_the_rate_that_they_make(engine: str, more: dict[str, Any]) -> None:
     of = serving(engine=engine, **more)
     states = [state for lam in (0.01, 0.05, 0.1, 0.2) if (state := of.at_prompts_per_step(lam)) is not None]
