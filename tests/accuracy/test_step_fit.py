@@ -125,3 +125,13 @@ def test_a_record_that_asks_for_more_than_the_peak_is_not_believed(records: list
     assert not is_faster_than_possible(record, performance)
     hurried = record.model_copy(update={"ttft_s": record.ttft_s / 1000, "tpot_s": record.tpot_s / 1000})
     assert is_faster_than_possible(hurried, performance)
+
+
+@pytest.mark.slow
+def test_a_fold_is_what_the_fit_gives_today(records: list[LoadRecord]) -> None:
+    """Constants of a fold are those of the step model as it is: a change of its equations asks for `inferplan accuracy fit-steps`."""
+    catalog = CatalogHolder().current
+    priors = parse_entry(PRIORS.read_bytes(), StepPriors, PRIORS.name)
+    (again,) = fit_folds(fit_rows(catalog, records), priors, catalog.step_model, ["glm"])
+    kept = parse_entry((Path(__file__).with_name("step_folds") / "glm.yaml").read_bytes(), StepFold, "glm.yaml")
+    assert {each.name: each.base for each in again.constants} == pytest.approx({each.name: each.base for each in kept.constants}, rel=0.02)
