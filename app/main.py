@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session, sessionmaker
 from starlette.concurrency import run_in_threadpool
 
 from app import __version__, log_setup
-from app.api import calibrations, diagnosis, errors, estimates, gpus, health, model_import, models, plans, reconciliation
+from app.api import calibrations, diagnosis, errors, estimates, gpus, health, model_import, models, plans, recommendation, reconciliation
 from app.api.auth import Authentication, key_lookup
 from app.api.metering import RequestMetrics
 from app.api.openapi import DocumentedApp
@@ -25,6 +25,7 @@ from app.settings import Settings
 # The calculations come first: a request is matched against the routes in this order.
 ROUTERS: tuple[APIRouter, ...] = (
     estimates.router,
+    recommendation.router,
     reconciliation.router,
     diagnosis.router,
     gpus.router,

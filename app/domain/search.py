@@ -8,12 +8,15 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from app.domain.errors import InvalidInput, MissingFigure
 from app.domain.performance import Performance
+from app.domain.replica_speed import TOLERANCE
 from app.domain.search_leaders import Candidate, Leaders, Objectives, Outcome
 from app.domain.search_space import Family, Reason, Refusals, Setting, Space
 
 Result = TypeVar("Result")
-CLOSE_RATIO = 0.2
+CLOSE_RATIO = 0.1
 """Numbers of replicas this close to each other are not told apart by bounds."""
+MARGIN_RATIO = 1 + 2 * TOLERANCE
+"""Bounds keep this far from figures that are found by iteration."""
 MOST_REPLICAS = 1e9
 """Of fleets beyond this nothing is bounded."""
 
@@ -34,8 +37,11 @@ class Judge(Protocol):
     def perform(self, family: Family, setting: Setting) -> Performance:
         """The deployment with the fit of its memory and the times of its steps."""
 
+    def with_budget(self, performance: Performance, setting: Setting) -> Performance:
+        """The deployment with the token budget of a setting, and the memory that it has."""
+
     def times(self, performance: Performance, replicas: int) -> tuple[float, float] | None:
-        """Expected TTFT and TPOT with so many replicas [s]; None where the objectives do not hold with so many or fewer."""
+        """Nowhere above the expected TTFT and TPOT with so many replicas [s]; None where `assess` may find that more are needed."""
 
     def least_exact(self, replicas: int) -> float:
         """What `replicas_exact` of a fleet of so many replicas is above."""
@@ -131,22 +137,29 @@ class Search:
     def _compute_family(self, bounded: _Bounded, found: Found) -> None:
         """Every setting of a family: smaller budgets first, which take less memory, and of one budget those with most places first.
 
-        A limit below the places that another setting has only makes requests wait: it is counted without being computed.
+        A limit below the places that another setting has only makes requests wait: it is counted without being computed. A larger budget
+        is bounded by the memory of the smallest.
         """
-        family, starts = bounded.family, False
+        family, easiest = bounded.family, None
         ranked = sorted(enumerate(self.space.settings), key=lambda one: (one[1].max_num_batched_tokens, -one[1].max_num_seqs))
         budgets = [list(group) for _, group in itertools.groupby(ranked, key=lambda one: one[1].max_num_batched_tokens)]
         for position, budget in enumerate(budgets):
             places = 0.0
+            if easiest is not None and self.uses_bounds:
+                first = bounded.rank + min(number for number, _ in budget)
+                if self._is_beaten(bounded, self.judge.with_budget(easiest, budget[0][1]), first):
+                    found.num_beaten += len(budget)
+                    continue
             for number, setting in budget:
                 if setting.max_num_seqs * family.deployment.dp <= places:
                     found.refusals.add("fewer_places", 1, partial(_fewer_places, family, setting))
                     continue
                 performance = self._unless_refused(partial(self._started, family, setting), family, 1, found)
                 if performance is not None:
-                    starts, places = True, performance.places
+                    places = performance.places
+                    easiest = easiest or performance
                     self._compute(bounded, performance, bounded.rank + number, found)
-            if not starts:
+            if easiest is None:
                 left = sum(map(len, budgets[position + 1 :]))
                 found.refusals.add("does_not_fit", left, lambda: f"{family.name}: no setting leaves enough memory")
                 return
@@ -173,24 +186,24 @@ class Search:
     def _is_beaten(self, bounded: _Bounded, performance: Performance, rank: int) -> bool:
         """Whether a candidate can change no list, from two numbers of replicas between which its own lies.
 
-        Its price is above that of the smaller, its times are at least those with the larger, for they fall with the replicas. Looked for
+        Its price is at least that of the smaller, its times are at least those with the larger, for they fall with the replicas. Looked for
         by doubling, then by halving until the candidate is beaten or the two are close.
         """
         family, unit, low = bounded.family, bounded.family.usd_per_replica_hour, bounded.best.replicas
         most = self.leaders.most_usd_per_hour(family, bounded.objectives) / unit
-        end, holds = 2 * low, False
+        end, high = 2 * low, 0
         while low <= min(most, MOST_REPLICAS):
             times = self.judge.times(performance, end)
             if times is None:
                 low = end
             else:
-                holds, high = True, end
+                high = end
                 exact = max(bounded.best.replicas_exact, self.judge.least_exact(low))
                 if self.leaders.beats(family, Outcome(exact, low, *times).objectives(unit), rank):
                     return True
-            if holds and high - low <= max(1, CLOSE_RATIO * low):
+            if high and high - low <= max(1, CLOSE_RATIO * low):
                 return False
-            end = (low + high) // 2 if holds else 2 * low
+            end = (low + high) // 2 if high else 2 * low
         return low > most
 
     def _unless_refused(self, compute: "Callable[[], Result | Miss]", family: Family, num_candidates: int, found: Found) -> "Result | None":

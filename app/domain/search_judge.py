@@ -2,24 +2,32 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+from app.domain.calibration import Calibrations
+from app.domain.capacity_variants import lengths_of, speed_of
+from app.domain.concurrency import at_length, sequence_limit
+from app.domain.demand import Demand, demand_of
+from app.domain.deployment import Deployment
 from app.domain.engine import EngineMemory
+from app.domain.fleet import Reserve, sized
+from app.domain.hardware import Gpu
 from app.domain.latency_tail import LEVELS
-from app.domain.length_spread import Spread
+from app.domain.length_spread import Spread, spread_of
 from app.domain.llm import Llm
 from app.domain.performance import Lengths, Performance, StepParts, performance_of, step_parts
 from app.domain.replica_speed import ReplicaSpeed
 from app.domain.rounding import ceil
-from app.domain.search import Miss
+from app.domain.search import MARGIN_RATIO, Miss
 from app.domain.search_bounds import most_rps
 from app.domain.search_leaders import Outcome
 from app.domain.search_space import Family, Reason, Setting
+from app.domain.sizing import Sizing, cached_tokens
 from app.domain.step import StepTimer, step_timer
 from app.domain.step_constants import StepModel
 from app.domain.units import plain
-from app.domain.workload import Slo
+from app.domain.workload import Slo, Workload
 
 _MISSED: Mapping[str, Reason] = {"ttft": "ttft_missed", "tpot": "tpot_missed", "e2e": "e2e_missed"}
 
@@ -31,32 +39,43 @@ class TrafficJudge:
     llm: Llm
     engines: Mapping[str, EngineMemory | None]
     model: StepModel
-    inputs: Spread
-    outputs: Spread
-    cached_tokens: float
-    """Tokens of a prompt that the prefix cache serves."""
-    request_rps: float
+    workload: Workload
     slo: Slo
-    redundancy_ratio: float
-    spare_replicas: int
+    reserve: Reserve
+    safety_ratio: float
+    """Share of the theoretical concurrency to plan with."""
     most_seqs: int
     """The largest max_num_seqs that is looked at."""
+    calibrations: Calibrations = field(default_factory=Calibrations)
+    """Measured set-ups, whose candidates have their own constants; empty where none is wanted."""
     _parts: dict[int, StepParts] = field(default_factory=dict)
-    _speed: ReplicaSpeed | None = None
+    _last: tuple[Performance, Sizing] | None = None
+
+    @cached_property
+    def demand(self) -> Demand:
+        """What the traffic needs."""
+        return demand_of(self.workload)
+
+    @cached_property
+    def inputs(self) -> Spread:
+        """Prompts by length."""
+        return spread_of(self.workload, "input_tokens")
 
     @cached_property
     def lengths(self) -> Lengths:
         """Mean lengths of the traffic."""
-        return self._lengths(self.inputs.mean)
+        return lengths_of(self.demand)
+
+    def _steps(self, gpu: Gpu, deployment: Deployment) -> StepModel:
+        return self.calibrations.steps(self.model, self.llm, gpu, deployment).model
 
     def _lengths(self, prompt_tokens: float) -> Lengths:
-        cached = max(0.0, min(self.cached_tokens, prompt_tokens - 1))
-        return Lengths(prompt_tokens, self.outputs.mean, cached / prompt_tokens)
+        return Lengths(prompt_tokens, self.lengths.output_tokens, cached_tokens(self.demand, prompt_tokens) / prompt_tokens)
 
     def best(self, family: Family) -> Outcome | Miss:
         """Bounds of every setting of a family, without a look at what fits beside the weights."""
         gpu, deployment = family.priced.gpu, family.deployment
-        parts = self._parts[id(family)] = step_parts(self.llm, gpu, deployment, self.model)
+        parts = self._parts[id(family)] = step_parts(self.llm, gpu, deployment, self._steps(gpu, deployment))
         work, memory = parts.work, gpu.require_memory_bytes()
         weights = (work.dense_bytes + work.expert_bytes) / work.pp
         if weights > memory:
@@ -71,7 +90,7 @@ class TrafficJudge:
         held = timer.at.kv_bytes and (memory - weights) * work.pp / timer.at.kv_bytes * work.dp
         limit = min((limit for _, limit, _ in self._tpot_bounds(tpot_s)), default=math.inf)
         rate = most_rps(timer, min(places, held or places), self.lengths, per_step, limit)
-        exact = self.request_rps / rate
+        exact = self.demand.request_rps / rate
         return Outcome(exact, self.replicas(exact), self._least_ttft_s(parts, timer, self.lengths), tpot_s)
 
     def _ttft_bounds(self, parts: StepParts) -> list[tuple[str, float, float]]:
@@ -100,47 +119,68 @@ class TrafficJudge:
         """The deployment with the fit of its memory."""
         deployment = family.deployment.model_copy(update=setting._asdict())
         gpu, engine = family.priced.gpu, self.engines[deployment.engine]
-        return performance_of(self.llm, gpu, deployment, engine, self.model, self.lengths, parts=self._parts[id(family)])
+        return performance_of(self.llm, gpu, deployment, engine, self._steps(gpu, deployment), self.lengths, parts=self._parts[id(family)])
 
-    def speed(self, performance: Performance) -> ReplicaSpeed:
-        """The deployment under this traffic; the last one is kept."""
-        if self._speed is None or self._speed.performance is not performance:
-            self._speed = ReplicaSpeed(performance, self.inputs, self.outputs, self.cached_tokens, self.slo)
-        return self._speed
+    def with_budget(self, performance: Performance, setting: Setting) -> Performance:
+        """The deployment with another token budget in the same memory: a larger one in truth leaves less for the cache."""
+        return replace(performance, token_budget=float(setting.max_num_batched_tokens * performance.deployment.dp))
+
+    def sizing(self, performance: Performance) -> Sizing:
+        """What the replicas are computed from, as `/capacity` does it; that of the last deployment is kept."""
+        if self._last is None or self._last[0] is not performance:
+            found, deployment, demand = performance.found, performance.deployment, self.demand
+            holds = None
+            if found.cost is not None:
+                holds = at_length(found, deployment, demand.mean_input_tokens + demand.mean_output_tokens, self.safety_ratio)
+            limit = sequence_limit(found, deployment)
+            speed = speed_of(performance, self.workload, demand, self.slo)
+            self._last = performance, Sizing(demand, None, self.slo, holds, limit and limit * deployment.dp, None, speed)
+        return self._last[1]
 
     def replicas(self, exact: float) -> int:
-        """Whole replicas with redundancy and spares: ceil(ceil(exact) x redundancy) + spares."""
-        return ceil(max(1, ceil(exact)) * self.redundancy_ratio) + self.spare_replicas
+        """Whole replicas with their reserve."""
+        return self.reserve.replicas_for(max(1, ceil(exact)))
 
     def least_exact(self, replicas: int) -> float:
-        """What `replicas_exact` of a fleet of at least so many replicas is above, from `replicas`."""
-        return (replicas - self.spare_replicas - 1) / self.redundancy_ratio - 1
+        """What `replicas_exact` of a fleet of at least so many replicas is above."""
+        return (replicas - self.reserve.spare_replicas - 1) / self.reserve.redundancy_ratio - 1
 
     def times(self, performance: Performance, replicas: int) -> tuple[float, float] | None:
-        """Expected TTFT and TPOT with so many replicas [s]; None where the objectives do not hold with so many or fewer."""
-        needed = math.floor((replicas - self.spare_replicas) / self.redundancy_ratio)
-        speed = self.speed(performance)
-        loaded = speed.at_rate(self.request_rps / needed) if needed >= 1 else None
+        """Bounds of the expected TTFT and TPOT with so many replicas [s]; None where the objectives need more, or may by a hair."""
+        needed = math.floor((replicas - self.reserve.spare_replicas) / self.reserve.redundancy_ratio)
+        if needed < 1:
+            return None
+        sizing, rate = self.sizing(performance), self.demand.request_rps / needed * MARGIN_RATIO
+        speed, planned = sizing.speed, sizing.planned_concurrency
+        assert speed is not None  # noqa: S101 - `sizing` models every deployment
+        if planned == 0:
+            return None
+        loaded = speed.at_rate(rate)
         if loaded is None or not all(each.holds for each in speed.objectives(loaded)):
             return None
-        return self._times(speed, replicas)
+        if rate > speed.most_rps(performance.places if planned is None else planned):
+            return None
+        times = self._times(speed, replicas)
+        return None if times is None else (times[0] / MARGIN_RATIO, times[1] / MARGIN_RATIO)
 
     def assess(self, performance: Performance) -> Outcome | Miss:
         """The fewest replicas that hold every objective, and the times that they are expected to have."""
-        speed = self.speed(performance)
-        loaded = speed.within_objectives
-        if loaded is None:
+        sizing = self.sizing(performance)
+        speed = sizing.speed
+        assert speed is not None  # noqa: S101 - `sizing` models every deployment
+        if sizing.planned_concurrency == 0:
+            return Miss("does_not_fit", "the cache of one replica holds no request of mean length")
+        if speed.within_objectives is None:
             return self._missed(speed)
-        exact = self.request_rps / loaded.request_rps
-        replicas = self.replicas(exact)
-        times = self._times(speed, replicas)
-        return (
-            Miss("overloaded", "requests outrun the replicas at any number of them") if times is None else Outcome(exact, replicas, *times)
-        )
+        fleet = sized(sizing, self.reserve)
+        times = self._times(speed, fleet.replicas)
+        if times is None or fleet.binding is None or fleet.binding.replicas_exact is None:
+            return Miss("overloaded", "requests outrun the replicas at any number of them")
+        return Outcome(fleet.binding.replicas_exact, fleet.replicas, *times)
 
     def _times(self, speed: ReplicaSpeed, replicas: int) -> tuple[float, float] | None:
-        state = speed.serving.open(self.request_rps / replicas)
-        return None if state is None else (state.waiting.ttft_s, state.tpot_s)
+        loaded = speed.at_rate(self.demand.request_rps / replicas)
+        return None if loaded is None else (loaded.tails.ttft.mean, loaded.tails.tpot.mean)
 
     def _missed(self, speed: ReplicaSpeed) -> Miss:
         for each in speed.objectives(speed.idle) if speed.idle else ():

@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.domain.demand import demand_of
 from app.domain.deployment import Deployment
+from app.domain.fleet import Reserve
 from app.domain.hardware import Gpu
-from app.domain.length_spread import spread_of
 from app.domain.precision import WeightFormat
 from app.domain.search import Found, Miss, Progress, Search
 from app.domain.search_judge import TrafficJudge
@@ -42,20 +41,16 @@ def space_of(
     )
 
 
-def judge_of(model: str, workload: Workload, slo: Slo, **changes: Any) -> TrafficJudge:
-    demand = demand_of(workload)
-    given_: dict[str, Any] = {"redundancy_ratio": 1.25, "spare_replicas": 0, **changes}
+def judge_of(model: str, workload: Workload, slo: Slo, redundancy_ratio: float = 1.25, spare_replicas: int = 0) -> TrafficJudge:
     return TrafficJudge(
         llm=CATALOG.model(model),
         engines={"vllm": CATALOG.engine("vllm")},
         model=CATALOG.step_model,
-        inputs=spread_of(workload, "input_tokens"),
-        outputs=spread_of(workload, "output_tokens"),
-        cached_tokens=demand.saved_input_tokens_per_s / demand.request_rps,
-        request_rps=demand.request_rps,
+        workload=workload,
         slo=slo,
+        reserve=Reserve(redundancy_ratio, spare_replicas),
+        safety_ratio=0.7,
         most_seqs=256,
-        **given_,
     )
 
 
