@@ -10,7 +10,7 @@ from app.domain.memory import fit, valid_tps
 from app.domain.memory_fit import Fit, Limiting, Verdict
 from app.domain.memory_notes import memory_warnings
 from app.domain.memory_working import memory_steps
-from app.domain.precision import WEIGHTS, KvFormat, WeightFormat
+from app.domain.precision import KvFormat, WeightFormat, usual_formats
 from app.domain.provenance import Answer, Note, Versions
 from app.domain.start_checks import StartCheck
 from app.domain.units import gigabytes
@@ -159,7 +159,7 @@ def answer_memory(
         kv_capacity_tokens=found.capacity_tokens(),
         max_model_len_tokens=found.max_model_len_tokens,
         max_concurrency_at_max_len_ratio=found.concurrency_ratio(),
-        by_precision=[_at_precision(llm, gpu, deployment, engine, found, weights) for weights in WEIGHTS],
+        by_precision=[_at_precision(llm, gpu, deployment, engine, found, weights) for weights in usual_formats(deployment.engine)],
         smallest_tp=_smallest_tp(llm, gpu, deployment, engine, found),
         what_would_fit=[] if found.verdict == "serves" else fitting_changes(llm, gpu, deployment, engine, found),
         engine_rules=None if engine is None else engine.slug,

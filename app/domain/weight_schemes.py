@@ -4,8 +4,9 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from app.domain.gguf import gguf_bits
 from app.domain.llm import Llm
-from app.domain.precision import WeightFormat
+from app.domain.precision import GgufKind, WeightFormat
 from app.domain.tensors import TensorClass
 
 
@@ -51,9 +52,8 @@ GROUP_32_ZERO = Cost(4, (16 + 4) / 32)
 MXFP4 = Cost(4, 8 / 32, outer_multiple=256, inner_multiple=128)
 MXFP4_LEAN = Cost(3.65, 8 / 32)
 """What padded stacks come to where the kernel pads only one side or neither (up to 9 % less for experts of 2880 x 2880)."""
-Q8_0 = Cost(8, 16 / 32)
-Q6_K = Cost(6, 0.5625)
-Q4_K = Cost(4, 0.5)
+NF4 = Cost(4, 32 / 64)
+"""Scales that are stored in 8 bits are widened to 32 when the checkpoint is loaded."""
 
 Costs = Mapping[TensorClass, Cost]
 FEED_FORWARD: tuple[TensorClass, ...] = ("dense", "shared", "experts")
@@ -68,6 +68,9 @@ _ALL_NVFP4 = (
     "https://huggingface.co/nvidia/Qwen3-32B-NVFP4 (all linear layers; https://huggingface.co/nvidia/Gemma-4-31B-IT-NVFP4: not attention)"
 )
 _GGUF = "https://github.com/ggml-org/llama.cpp/blob/master/src/llama-quant.cpp"
+_AS_GGUF: Mapping[WeightFormat, GgufKind] = {"int8": "q8_0", "int4": "q4_k_m"}
+"""What other names mean on llama.cpp."""
+_NF4 = "https://github.com/vllm-project/vllm/blob/main/vllm/model_executor/model_loader/bitsandbytes_loader.py"
 _EXPERTS = "routed experts"
 STORED_SIZE = "metadata.total_size"
 """How the basis of a size begins that was read from the index of the checkpoint."""
@@ -85,9 +88,7 @@ def scheme_of(llm: Llm, weights: WeightFormat | None, engine: str) -> Scheme | N
         return _of_stored_size(llm, native)
     if native is not None and native.name.split()[0] == weights:
         return native
-    if engine == "llama.cpp" and weights in ("int8", "int4"):
-        return _gguf(weights)
-    return _of_format(llm, weights)
+    return _of_format(llm, _AS_GGUF.get(weights, weights) if engine == "llama.cpp" else weights)
 
 
 def _of_format(llm: Llm, weights: WeightFormat) -> Scheme:
@@ -106,6 +107,8 @@ def _of_format(llm: Llm, weights: WeightFormat) -> Scheme:
             fullest = dict.fromkeys(("attention", *FEED_FORWARD), GROUP_32_ZERO)
             cost = GROUP_128 if weights == "gptq" else GROUP_128_ZERO  # symmetric GPTQ loads without zero points
             return Scheme(weights, dict.fromkeys(LINEARS, cost), _VLLM, fullest=fullest)
+        case "bnb-4bit":
+            return Scheme("bitsandbytes nf4", dict.fromkeys(LINEARS, NF4), _NF4)
         case "int4":
             leanest: Costs = dict.fromkeys(LINEARS, GROUP_128)
             fullest = {"experts": GROUP_32} if experts else dict.fromkeys(("attention", *FEED_FORWARD), GROUP_32_ZERO)
@@ -125,6 +128,8 @@ def _of_format(llm: Llm, weights: WeightFormat) -> Scheme:
             return Scheme(
                 "mxfp4", dict.fromkeys(LINEARS, Cost(MXFP4.bits, MXFP4.scale_bits)), _VLLM, fullest=dict.fromkeys(FEED_FORWARD, NVFP4)
             )
+        case kind:
+            return _gguf(llm, kind)
 
 
 def _of_stored_size(llm: Llm, scheme: Scheme | None) -> Scheme | None:
@@ -154,15 +159,13 @@ def _int4_cost(llm: Llm) -> Cost:
     return GROUP_128 if all(width % 128 == 0 for width in widths) else GROUP_32
 
 
-def _gguf(weights: WeightFormat) -> Scheme:
-    """llama.cpp's 8 bits are Q8_0; its 4 bits are most often Q4_K_M, with Q6_K in the head and in half of the down projections."""
-    everywhere: tuple[TensorClass, ...] = (*LINEARS, "embedding", "head")
-    if weights == "int8":
-        return Scheme("int8 (Q8_0)", dict.fromkeys(everywhere, Q8_0), _GGUF)
-    mixed = Cost(4, Q4_K.scale_bits + (Q6_K.bits + Q6_K.scale_bits - Q4_K.bits - Q4_K.scale_bits) / 6)
-    costs: dict[TensorClass, Cost] = dict.fromkeys(everywhere, Q4_K) | dict.fromkeys(FEED_FORWARD, mixed) | {"head": Q6_K}
-    small: Costs = dict.fromkeys(everywhere, Cost(4, 0.25))
-    return Scheme("int4 (Q4_K_M)", costs, _GGUF, small, dict.fromkeys(everywhere, Cost(5, 0.5)))
+def _gguf(llm: Llm, kind: GgufKind) -> Scheme:
+    """A GGUF kind as published, with an importance matrix; without one some kinds are larger."""
+    costs, others = (
+        {what: Cost(int(bits), bits - int(bits)) for what, bits in gguf_bits(llm, kind, importance_matrix=matrix).items()}
+        for matrix in (True, False)
+    )
+    return Scheme(kind, costs, _GGUF, fullest=others)
 
 
 def native_scheme(llm: Llm) -> Scheme | None:
