@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from app.domain.deployment import Deployment, check_layout
 from app.domain.engine import EngineMemory
-from app.domain.engine_fit import engine_fit
+from app.domain.engine_fit import engine_fit, with_band
 from app.domain.errors import InvalidInput
 from app.domain.hardware import Gpu
 from app.domain.kv_cache import kv_cost, kv_is_known, resolve_kv_format
@@ -27,6 +27,12 @@ def fit(llm: Llm, gpu: Gpu, deployment: Deployment, engine: EngineMemory | None 
     Engines: see `engine_budget.budget_of`; the verdict is that of their first start-up check that fails. `loaded_bytes` are weights per
     accelerator that were measured. Raises InvalidInput for an impossible layout, MissingFigure when the catalog lacks the memory size.
     """
+    found = trial_fit(llm, gpu, deployment, engine, loaded_bytes=loaded_bytes)
+    return found if engine is None else with_band(found, llm, deployment)
+
+
+def trial_fit(llm: Llm, gpu: Gpu, deployment: Deployment, engine: EngineMemory | None, *, loaded_bytes: int | None = None) -> Fit:
+    """The same as `fit` without the upper end of the band and the notes, which a search does not read. Raises as `fit` does."""
     check_layout(llm, deployment)
     memory = gpu.require_memory_bytes()
     reserve = deployment.reserve_bytes_per_gpu
@@ -63,15 +69,15 @@ def valid_tps(llm: Llm, largest: int = 64) -> Iterator[int]:
             yield tp
 
 
-def longest_len_tokens(found: Fit) -> int | None:
-    """The longest sequence that fits alone in the KV room [tokens], or None when none does or the KV cost is unknown."""
-    if found.cost is None or found.kv_room_bytes <= 0:
+def longest_len_tokens(found: Fit, room_bytes: int) -> int | None:
+    """The longest sequence that fits alone in a KV room [tokens], or None when none does or the KV cost is unknown."""
+    if found.cost is None or room_bytes <= 0:
         return None
     low, high = 0, found.max_model_len_tokens or 10**9
     needed = found.cost.sequence_bytes if found.pool is None else found.pool.request_bytes
     while low < high:
         middle = (low + high + 1) // 2
-        if needed(middle) <= found.kv_room_bytes:
+        if needed(middle) <= room_bytes:
             low = middle
         else:
             high = middle - 1

@@ -1,7 +1,10 @@
 """The answer of `/memory`: the verdict, what takes the memory, and what would fit instead, with its working."""
 
+from collections.abc import Iterable
+
 from app.domain.deployment import Deployment
-from app.domain.engine import EngineMemory
+from app.domain.engine import CheckName, EngineMemory
+from app.domain.engine_fit import with_weights
 from app.domain.fitting_changes import FittingChange, fitting_changes, smallest_tp
 from app.domain.hardware import Gpu
 from app.domain.kv_cache import kv_cost, resolve_kv_format
@@ -12,7 +15,6 @@ from app.domain.memory_notes import memory_warnings
 from app.domain.memory_working import memory_steps
 from app.domain.precision import KvFormat, WeightFormat, usual_formats
 from app.domain.provenance import Answer, Note, Versions
-from app.domain.start_checks import StartCheck
 from app.domain.units import gigabytes
 from app.domain.value import Value
 from app.domain.weights import weights_bytes, weights_bytes_per_gpu
@@ -71,6 +73,19 @@ class EngineSettings(Value):
     """Share of the memory; None where the engine knows none."""
 
 
+class StartCheck(Value):
+    """One check of the engine's start."""
+
+    name: CheckName
+    """The check."""
+    passed: bool
+    """Whether the deployment passes it."""
+    margin_bytes: int
+    """Left (positive) or missing (negative) per accelerator [bytes]."""
+    message: str
+    """What was compared, as a sentence, and what to change where it fails."""
+
+
 class MemoryAnswer(Answer):
     """Whether a replica fits, and what it leaves for the KV cache."""
 
@@ -103,7 +118,7 @@ class MemoryAnswer(Answer):
     smallest_tp: int | None
     """Smallest tensor-parallel degree up to 64 that serves with everything else equal; None when none does."""
     what_would_fit: list[FittingChange]
-    """Single changes that would make it serve, each computed again; empty when it serves."""
+    """Single changes that would make it serve, smallest first, each computed again; empty when it serves."""
     engine_rules: str | None
     """Memory accounting that was used, by engine and range of versions; None for the generic engine."""
     settings: EngineSettings | None
@@ -121,14 +136,24 @@ class MemoryAnswer(Answer):
 
 
 def answer_memory(
-    llm: Llm, gpu: Gpu, deployment: Deployment, *, engine: EngineMemory | None = None, assumptions: list[Note], versions: Versions
+    llm: Llm,
+    gpu: Gpu,
+    deployment: Deployment,
+    *,
+    engine: EngineMemory | None = None,
+    gpus: Iterable[Gpu] = (),
+    assumptions: list[Note],
+    versions: Versions,
 ) -> MemoryAnswer:
     """Weights, reserve and KV cache of one replica against the memory of its accelerators, with the working.
 
     kv = memory x fraction - weights / gpu - what the engine takes beside them [bytes]; see `memory.fit` for the verdicts.
-    Raises InvalidInput for an impossible layout and MissingFigure when the catalog lacks the memory size.
+    `gpus` are the accelerators that may be offered instead where the replica does not serve. Raises InvalidInput for an impossible
+    layout and MissingFigure when the catalog lacks the memory size.
     """
     found = fit(llm, gpu, deployment, engine)
+    least_tp = _smallest_tp(llm, gpu, deployment, engine, found)
+    changes = [] if found.verdict == "serves" else fitting_changes(llm, gpu, deployment, engine, found, least_tp=least_tp, gpus=gpus)
     return MemoryAnswer(
         summary=_summary(llm, gpu, deployment, found),
         working=memory_steps(llm, gpu, deployment, found),
@@ -159,12 +184,14 @@ def answer_memory(
         kv_capacity_tokens=found.capacity_tokens(),
         max_model_len_tokens=found.max_model_len_tokens,
         max_concurrency_at_max_len_ratio=found.concurrency_ratio(),
-        by_precision=[_at_precision(llm, gpu, deployment, engine, found, weights) for weights in usual_formats(deployment.engine)],
-        smallest_tp=_smallest_tp(llm, gpu, deployment, engine, found),
-        what_would_fit=[] if found.verdict == "serves" else fitting_changes(llm, gpu, deployment, engine, found),
+        by_precision=[_at_precision(llm, gpu, deployment, found, weights) for weights in usual_formats(deployment.engine)],
+        smallest_tp=least_tp,
+        what_would_fit=changes,
         engine_rules=None if engine is None else engine.slug,
         settings=_settings(found),
-        checks=list(found.checks),
+        checks=[
+            StartCheck(name=each.name, passed=each.passed, margin_bytes=each.margin_bytes, message=each.message) for each in found.checks
+        ],
         kv_cache_low_bytes=found.kv_low_bytes,
         kv_cache_high_bytes=found.kv_high_bytes,
         num_blocks=found.num_blocks,
@@ -181,15 +208,13 @@ def _settings(found: Fit) -> EngineSettings | None:
     )
 
 
-def _at_precision(
-    llm: Llm, gpu: Gpu, deployment: Deployment, engine: EngineMemory | None, found: Fit, weights: WeightFormat
-) -> MemoryAtPrecision:
-    if engine is None:
+def _at_precision(llm: Llm, gpu: Gpu, deployment: Deployment, found: Fit, weights: WeightFormat) -> MemoryAtPrecision:
+    if found.engine is None:
         total = weights_bytes(llm, weights)
         per_gpu = weights_bytes_per_gpu(llm, total, tp=deployment.tp, pp=deployment.pp, dp=deployment.dp)
         verdict, capacity = found.outcome(per_gpu, found.longest_sequence_bytes)
     else:
-        other = fit(llm, gpu, deployment.model_copy(update={"weights": weights}), engine)
+        other = with_weights(found, llm, gpu, deployment, weights)
         total, per_gpu = other.weights.num_bytes, other.weights_bytes_per_gpu
         verdict, capacity = other.verdict, other.capacity_tokens()
     return MemoryAtPrecision(
@@ -199,7 +224,7 @@ def _at_precision(
 
 def _smallest_tp(llm: Llm, gpu: Gpu, deployment: Deployment, engine: EngineMemory | None, found: Fit) -> int | None:
     if engine is not None:
-        return smallest_tp(llm, gpu, deployment, engine)
+        return smallest_tp(llm, gpu, deployment, engine, found)
     kv_format, longest = resolve_kv_format(llm, deployment.kv_cache), 0
     for tp in valid_tps(llm):
         per_gpu = weights_bytes_per_gpu(llm, found.weights.num_bytes, tp=tp, pp=deployment.pp, dp=deployment.dp)

@@ -4,16 +4,13 @@ from typing import Literal, NamedTuple
 
 from app.domain.activation import ActivationPeak
 from app.domain.engine import EngineMemory
-from app.domain.engine_budget import (
-    NO_TERMS,
-    Terms,
-)
+from app.domain.engine_budget import NO_TERMS, Terms
 from app.domain.engine_defaults import Settings
 from app.domain.kv_cache import KvCost
 from app.domain.loaded_weights import LoadedWeights
 from app.domain.paging import Pool
 from app.domain.provenance import Note
-from app.domain.start_checks import StartCheck, first_failure
+from app.domain.start_checks import Check, first_failure
 from app.domain.weights import WeightsSize
 
 Verdict = Literal["serves", "loads_only", "does_not_fit"]
@@ -42,9 +39,11 @@ class Fit(NamedTuple):
     """Weights by class of tensor as the engine loads them; None for the generic engine and for measured weights."""
     terms: Terms = NO_TERMS
     peak: ActivationPeak | None = None
-    checks: tuple[StartCheck, ...] = ()
+    checks: tuple[Check, ...] = ()
     pool: Pool | None = None
     settings: Settings | None = None
+    low_room_bytes: int | None = None
+    """Room for KV cache that nine of ten recorded starts are above [bytes]; negative where they may have none."""
     kv_low_bytes: int | None = None
     """KV cache pool that nine of ten recorded starts are above [bytes]."""
     kv_high_bytes: int | None = None
@@ -71,7 +70,7 @@ class Fit(NamedTuple):
         return None if self.pool is None else self.pool.num_blocks(self.kv_cache_bytes)
 
     @property
-    def failed_check(self) -> StartCheck | None:
+    def failed_check(self) -> Check | None:
         """The start-up check at which the engine stops."""
         return first_failure(self.checks)
 
@@ -83,6 +82,15 @@ class Fit(NamedTuple):
         if self.pool is not None:
             return self.pool.concurrency(self.kv_cache_bytes, length)
         return self.kv_cache_bytes / self.longest_sequence_bytes
+
+    @property
+    def is_tight(self) -> bool:
+        """Whether a recorded start at the low end of the band would fail the same checks: the margin is within the estimate's error."""
+        low = self.low_room_bytes
+        if self.verdict != "serves" or low is None:
+            return self.verdict != "serves"
+        checked = any(check.name == "max_model_len" for check in self.checks)
+        return low < max(1, self.longest_sequence_bytes if checked else 0)
 
     @property
     def margin_bytes(self) -> int:

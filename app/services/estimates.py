@@ -38,7 +38,9 @@ def memory(catalog: Catalog, request: MemoryRequest) -> MemoryAnswer:
     llm, gpu = resolve_model(catalog, request.model), resolve_gpu(catalog, request.gpu)
     notes = deployment_defaults(llm, gpu, request.deployment)
     engine = engine_of(catalog, request.deployment)
-    return answer_memory(llm, gpu, request.deployment, engine=engine, assumptions=notes, versions=versions_of(catalog))
+    return answer_memory(
+        llm, gpu, request.deployment, engine=engine, gpus=catalog.gpus.values(), assumptions=notes, versions=versions_of(catalog)
+    )
 
 
 def kv(catalog: Catalog, request: KvRequest) -> KvAnswer:

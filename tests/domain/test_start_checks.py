@@ -109,7 +109,7 @@ def test_what_would_fit_names_the_engines_own_settings_and_serves(
 ) -> None:
     llm: Llm = BUNDLED.models[model]
     deployment, rules = Deployment.model_validate({"engine": "vllm", "engine_version": version, **given}), engine("vllm", version)
-    changes = fitting_changes(llm, H100, deployment, rules, fit(llm, H100, deployment, rules))
+    changes = fitting_changes(llm, H100, deployment, rules, fit(llm, H100, deployment, rules), least_tp=None)
     assert expected <= {change.change.split()[0] for change in changes}
     assert all(fit(llm, H100, change.deployment, rules).verdict == "serves" for change in changes)
 
