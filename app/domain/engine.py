@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from pydantic import Field, PositiveInt
 
 from app.domain.attention import Count
+from app.domain.compute_buffer import ComputeBuffer
 from app.domain.deployment import EngineName
 from app.domain.errors import UnknownName
 from app.domain.llm import Slug
@@ -96,6 +97,8 @@ class ActivationModel(Given):
     """Vision encoders, first match counts."""
     unknown: Spread
     """Used when the shape of the model is not known [bytes]."""
+    compute_buffer: ComputeBuffer | None = None
+    """Where an engine reserves one buffer for the graph of a micro-batch; in place of the terms above."""
 
 
 class GraphMemory(Given):
@@ -266,11 +269,13 @@ class EngineMemory(Given):
 
 
 def version_key(text: str | None) -> tuple[int, int, int] | None:
-    """The numbers of a version that decide which rules hold; None when the text begins with no version.
+    """The numbers of a version, or the number of a build, that decide which rules hold; None when the text begins with neither.
 
-    >>> version_key("0.26.1rc1.dev156")
-    (0, 26, 1)
+    >>> version_key("0.26.1rc1.dev156"), version_key("b7780")
+    ((0, 26, 1), (7780, 0, 0))
     """
+    if build := re.fullmatch(r"b?(\d{1,9})", text or ""):
+        return int(build[1]), 0, 0
     found = re.match(r"v?(\d+)\.(\d+)(?:\.(\d+))?", text or "")
     return (int(found[1]), int(found[2]), int(found[3] or 0)) if found else None
 

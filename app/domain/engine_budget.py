@@ -6,8 +6,9 @@ from typing import NamedTuple
 from app.domain.activation import ActivationPeak, activation_peak
 from app.domain.attention import CompressedAttention
 from app.domain.compressed_pages import compressed_pool
+from app.domain.compute_buffer import compute_buffer_bytes
 from app.domain.deployment import Deployment
-from app.domain.engine import EngineMemory, Spread
+from app.domain.engine import ActivationModel, EngineMemory, Spread
 from app.domain.engine_defaults import Settings, num_captured_graphs
 from app.domain.hardware import Gpu
 from app.domain.layer_kinds import layer_kinds
@@ -67,7 +68,9 @@ def communication_of(engine: EngineMemory, gpu: Gpu) -> Spread:
 
 
 def peak_of(llm: Llm, engine: EngineMemory, deployment: Deployment, settings: Settings, length: int | None) -> ActivationPeak:
-    """The profile run of the deployment."""
+    """The profile run of the deployment, or the compute buffer of its micro-batch."""
+    if engine.activation.compute_buffer is not None:
+        return _compute_buffer(llm, engine.activation, deployment, settings, length)
     builds = engine.activation.lean_builds
     return activation_peak(
         llm,
@@ -80,8 +83,27 @@ def peak_of(llm: Llm, engine: EngineMemory, deployment: Deployment, settings: Se
     )
 
 
+def _compute_buffer(llm: Llm, model: ActivationModel, deployment: Deployment, settings: Settings, length: int | None) -> ActivationPeak:
+    found = None
+    if model.compute_buffer is not None and length is not None:
+        found = compute_buffer_bytes(
+            llm,
+            model.compute_buffer,
+            micro_batch_tokens=settings.max_num_batched_tokens,
+            num_seqs=settings.max_num_seqs,
+            length_tokens=length,
+            num_devices=deployment.pp,
+        )
+    if found is None:
+        return ActivationPeak(0, model.unknown.typical_bytes, 0, 0, False)
+    head, layer = found
+    return ActivationPeak(head, layer, 0, 0, True)
+
+
 def most_lean_peak_bytes(llm: Llm, engine: EngineMemory, deployment: Deployment, settings: Settings, length: int | None) -> int:
     """Peak with what the deployment does not say at its leanest: few sequences, the leaner sampler [bytes]."""
+    if engine.activation.compute_buffer is not None:
+        return peak_of(llm, engine, deployment, settings, length).total_bytes
     few = min(settings.max_num_seqs, FEW_SEQUENCES) if "max_num_seqs" in settings.defaulted else settings.max_num_seqs
     return activation_peak(
         llm,
