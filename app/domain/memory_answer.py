@@ -248,7 +248,7 @@ def _summary(llm: Llm, gpu: Gpu, deployment: Deployment, found: Fit) -> str:
     if failed is not None and found.limiting != "max_model_len":
         return f"{head} load, but the start stops at the check {failed.name}. {failed.message}"
     capacity = found.capacity_tokens()
-    positions = f", {capacity} token positions" if capacity is not None else ""
+    positions = f", {capacity} token positions" if capacity else ""
     if found.limiting == "max_model_len":
         room = f"{gigabytes(found.kv_cache_bytes)} per GPU are left for KV cache{positions}"
         return f"{head} load and {room}: less than one sequence of {found.max_model_len_tokens} tokens."

@@ -10,7 +10,7 @@ from app.domain.kv_cache import KvCost
 from app.domain.loaded_weights import LoadedWeights
 from app.domain.paging import Pool
 from app.domain.provenance import Note
-from app.domain.start_checks import Check, first_failure
+from app.domain.start_checks import KV_CHECKS, Check, first_failure
 from app.domain.weights import WeightsSize
 
 Verdict = Literal["serves", "loads_only", "does_not_fit"]
@@ -94,9 +94,14 @@ class Fit(NamedTuple):
 
     @property
     def margin_bytes(self) -> int:
-        """What is left (positive) or missing (negative) per accelerator until the verdict changes [bytes]."""
+        """What is left (positive) or missing (negative) per accelerator until the verdict changes [bytes].
+
+        An engine that serves: the KV cache that its checks of it could do without; not every engine checks for a longest sequence.
+        """
         if self.failed_check is not None:
             return self.failed_check.margin_bytes
+        if self.checks:
+            return min(check.margin_bytes - (check.name == "kv_memory") for check in self.checks if check.name in KV_CHECKS)
         if self.verdict == "does_not_fit":
             return self.memory_bytes - self.weights_bytes_per_gpu
         least = 1 if self.verdict == "loads_only" else 0

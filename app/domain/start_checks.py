@@ -7,6 +7,9 @@ from app.domain.engine import CheckName, EngineMemory
 from app.domain.paging import PagedPool, Pool
 from app.domain.units import GIB
 
+KV_CHECKS: tuple[CheckName, ...] = ("kv_memory", "max_model_len", "state_blocks")
+"""The checks that compare the room for the KV cache with what it has to hold."""
+
 
 class CheckInputs(NamedTuple):
     """What the checks compare, on the fullest accelerator [bytes]."""
@@ -44,7 +47,8 @@ class Check(NamedTuple):
     @property
     def message(self) -> str:
         """What was compared, as a sentence, and what to change where it fails."""
-        return _MESSAGES[self.name](self.given)
+        compared = _MESSAGES[self.name](self.given)
+        return compared if self.passed or self.name not in _ADVICE else f"{compared} {_ADVICE[self.name]}"
 
 
 def start_checks(engine: EngineMemory, given: CheckInputs) -> tuple[Check, ...]:
@@ -106,7 +110,7 @@ def _gib(num_bytes: float) -> str:
 def _free_memory(given: CheckInputs) -> str:
     return (
         f"At start {_gib(given.budget_bytes)} of {_gib(given.memory_bytes)} have to be free: other processes may hold "
-        f"{_gib(max(0, given.memory_bytes - given.budget_bytes))}; else lower memory_fraction_ratio."
+        f"{_gib(max(0, given.memory_bytes - given.budget_bytes))}."
     )
 
 
@@ -117,14 +121,13 @@ def _weights_load(given: CheckInputs) -> str:
 
 def _profile_run(given: CheckInputs) -> str:
     needed, memory = _gib(_profiled_bytes(given)), _gib(given.memory_bytes)
-    return f"The profile run needs {needed} of {memory}; lower max_num_seqs first, then max_num_batched_tokens."
+    return f"The profile run needs {needed} of {memory}."
 
 
 def _kv_memory(given: CheckInputs) -> str:
-    return (
-        f"The budget leaves {_gib(given.kv_room_bytes)} for the KV cache; "
-        "where that is nothing raise memory_fraction_ratio or lower max_num_seqs."
-    )
+    if given.kv_room_bytes <= 0:
+        return f"The budget leaves nothing for the KV cache: {_gib(-given.kv_room_bytes)} are missing."
+    return f"The budget leaves {_gib(given.kv_room_bytes)} for the KV cache."
 
 
 def _max_model_len(given: CheckInputs) -> str:
@@ -139,10 +142,7 @@ def _state_blocks(given: CheckInputs) -> str:
 
 
 def _graph_capture(given: CheckInputs) -> str:
-    return (
-        f"CUDA graphs take {_gib(given.graphs_outside_bytes)} outside the budget, {_gib(_free_for_graphs(given))} are left; "
-        "where that is too little lower memory_fraction_ratio or run eager."
-    )
+    return f"CUDA graphs take {_gib(given.graphs_outside_bytes)} outside the budget, where {_gib(_free_for_graphs(given))} are free."
 
 
 _MESSAGES: dict[CheckName, Callable[[CheckInputs], str]] = {
@@ -154,3 +154,11 @@ _MESSAGES: dict[CheckName, Callable[[CheckInputs], str]] = {
     "state_blocks": _state_blocks,
     "graph_capture": _graph_capture,
 }
+_ADVICE: dict[CheckName, str] = {
+    "free_memory": "Lower memory_fraction_ratio.",
+    "profile_run": "Lower max_num_seqs first, then max_num_batched_tokens.",
+    "kv_memory": "Raise memory_fraction_ratio or lower max_num_seqs.",
+    "state_blocks": "Lower max_num_seqs.",
+    "graph_capture": "Lower memory_fraction_ratio or run eager.",
+}
+"""What to change where a check fails."""
