@@ -12,6 +12,7 @@ from app.domain.compute_buffer import ComputeBuffer
 from app.domain.deployment import EngineName
 from app.domain.errors import UnknownName
 from app.domain.llm import Slug
+from app.domain.static_reserve import FractionByGpus, StaticReserve
 from app.domain.value import Given
 
 Bytes = Annotated[int, Field(ge=0, le=10**15)]
@@ -55,6 +56,10 @@ class SchedulerDefaults(Given):
     """Largest batch that CUDA graphs are captured for, tp below 4."""
     num_graph_seqs_wide: PositiveInt | None = None
     """The same for tp 4 and above."""
+    reserved_bytes: Bytes | None = None
+    """Memory that the class leaves outside the fraction; before `fractions` and `static_reserve` [bytes]."""
+    reserved_bytes_per_gpu: Bytes = 0
+    """More of it per tp x pp."""
 
 
 class EncoderPeak(Given):
@@ -163,36 +168,6 @@ class PagingRules(Given):
     """Sequences whose windows are allocated when the caller does not say."""
 
 
-class StaticReserve(Given):
-    """Memory that an engine leaves for everything beside weights and KV cache when it derives its own fraction."""
-
-    fixed_bytes: Bytes
-    """Whatever the deployment [bytes]."""
-    bytes_per_chunk_token: Bytes
-    """Per token of a prefill chunk."""
-    least_chunk_tokens: PositiveInt
-    """Chunks below this count as this."""
-    bytes_per_gpu_of_layout: Bytes
-    """Per tp x pp."""
-    bytes_per_graph_seq: Bytes
-    """Per sequence of the largest captured batch."""
-    bytes_per_graph_seq_and_dp: Bytes = 0
-    """Per sequence of the largest captured batch and attention data-parallel rank, with more than one."""
-    least_on_large_bytes: Bytes
-    """Least reserve on large devices [bytes]."""
-    large_memory_bytes: Bytes
-    """Devices above this are large [bytes]."""
-
-
-class FractionByGpus(Given):
-    """Default fraction of replicas of at least so many accelerators."""
-
-    num_gpus: PositiveInt
-    """tp x pp, at least."""
-    fraction_ratio: Annotated[float, Field(gt=0, le=1)]
-    """Share of the memory."""
-
-
 class KvBand(Given):
     """How far recorded KV pools lie from the modelled one, 10th to 90th percentile."""
 
@@ -241,6 +216,10 @@ class EngineMemory(Given):
     """Default fraction by size of the replica, first match; before `default_fraction_ratio`."""
     static_reserve: StaticReserve | None = None
     """Reserve from which the engine derives its fraction."""
+    vision_fraction_ratio: Share = 1
+    """Factor on a derived fraction for models with a vision tower."""
+    class_reserve_speculative_bytes: Bytes = 0
+    """With a draft model or layers, more than the reserve of the class [bytes]."""
     paging: PagingRules
     """Blocks."""
     defaults: Annotated[tuple[SchedulerDefaults, ...], Field(min_length=1)]

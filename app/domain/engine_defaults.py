@@ -2,10 +2,13 @@
 
 from typing import NamedTuple
 
+from app.domain.attention import LatentAttention
 from app.domain.deployment import Deployment
 from app.domain.engine import EngineMemory, SchedulerDefaults
 from app.domain.hardware import Gpu
+from app.domain.llm import Llm
 from app.domain.provenance import Note
+from app.domain.static_reserve import reserve_bytes
 
 
 class Settings(NamedTuple):
@@ -31,11 +34,11 @@ def device_class(engine: EngineMemory, gpu: Gpu) -> SchedulerDefaults:
     return next(matching, engine.defaults[-1])
 
 
-def settings_of(engine: EngineMemory, gpu: Gpu, deployment: Deployment, length: int | None) -> Settings:
+def settings_of(engine: EngineMemory, gpu: Gpu, deployment: Deployment, length: int | None, llm: Llm | None = None) -> Settings:
     """max_num_seqs, max_num_batched_tokens and fraction of a deployment, the engine's defaults where it says nothing.
 
     Whole prompts of moderate length are one step on engines without chunked prefill; a defaulted max_num_seqs is at most the batched
-    tokens. `length` is max_model_len [tokens].
+    tokens. `length` is max_model_len [tokens]; `llm` decides on the fraction where the engine's depends on the model.
     """
     usual = device_class(engine, gpu)
     tokens, sequences = deployment.max_num_batched_tokens, deployment.max_num_seqs
@@ -48,26 +51,37 @@ def settings_of(engine: EngineMemory, gpu: Gpu, deployment: Deployment, length: 
         batched = min(batched, running * length)
     fraction = deployment.memory_fraction_ratio
     if fraction is None:
-        ranks = deployment.tp * deployment.pp
-        fraction = next((each.fraction_ratio for each in engine.fractions if ranks >= each.num_gpus), engine.default_fraction_ratio)
-    if fraction is None and engine.static_reserve is not None:
-        fraction = _static_fraction(engine, gpu, deployment, batched, usual)
+        fraction = _default_fraction(engine, gpu, deployment, batched, usual, llm)
     wide = usual.num_graph_seqs_wide if deployment.tp >= 4 else usual.num_graph_seqs
     return Settings(running, batched, fraction, min(wide or 512, running), frozenset(defaulted))
 
 
-def _static_fraction(engine: EngineMemory, gpu: Gpu, deployment: Deployment, chunk: int, usual: SchedulerDefaults) -> float:
-    """round((memory - reserve) / memory, 3), the reserve as in `StaticReserve` [bytes]."""
-    reserve, memory = engine.static_reserve, gpu.require_memory_bytes()
-    assert reserve is not None  # noqa: S101 - the caller checks
-    graphs = (usual.num_graph_seqs_wide if deployment.tp >= 4 else usual.num_graph_seqs) or 0
-    kept = reserve.fixed_bytes + reserve.bytes_per_chunk_token * max(chunk, reserve.least_chunk_tokens)
-    kept += reserve.bytes_per_gpu_of_layout * deployment.tp * deployment.pp + reserve.bytes_per_graph_seq * graphs
-    if deployment.dp > 1:
-        kept += reserve.bytes_per_graph_seq_and_dp * graphs * deployment.dp
-    if memory > reserve.large_memory_bytes:
-        kept = max(kept, reserve.least_on_large_bytes)
-    return max(0.01, round((memory - kept) / memory, 3))
+def _default_fraction(
+    engine: EngineMemory, gpu: Gpu, deployment: Deployment, chunk: int, usual: SchedulerDefaults, llm: Llm | None
+) -> float | None:
+    """The engine's own fraction: round((memory - reserve) / memory, 3) with the reserve of the device class or of the settings, else by
+    the size of the replica, else one number; a vision tower multiplies what is derived."""
+    memory, ranks = gpu.require_memory_bytes(), deployment.tp * deployment.pp
+    drafts = deployment.speculative is not None
+    reserve = engine.static_reserve
+    if usual.reserved_bytes is not None:
+        kept = usual.reserved_bytes + usual.reserved_bytes_per_gpu * ranks
+        kept += engine.class_reserve_speculative_bytes if drafts else 0
+    elif engine.fractions or reserve is None:
+        return next((each.fraction_ratio for each in engine.fractions if ranks >= each.num_gpus), engine.default_fraction_ratio)
+    else:
+        kept = reserve_bytes(
+            reserve,
+            memory_bytes=memory,
+            ranks=ranks,
+            dp=deployment.dp,
+            chunk_tokens=chunk,
+            graph_seqs=(usual.num_graph_seqs_wide if deployment.tp >= 4 else usual.num_graph_seqs) or 0,
+            latent=llm is not None and any(isinstance(group.mixer, LatentAttention) for group in llm.layer_groups or ()),
+            drafts=drafts,
+        )
+    fraction = max(0.01, round((memory - kept) / memory, 3))
+    return fraction * engine.vision_fraction_ratio if llm is not None and llm.num_vision_params else fraction
 
 
 def num_captured_graphs(settings: Settings) -> int:

@@ -68,7 +68,7 @@ def engine_fit(
     sequence [tokens]. Without `notes` and the upper end of the band: `with_band` adds them. Raises MissingFigure when the catalog
     lacks the memory size.
     """
-    settings = settings_of(engine, gpu, deployment, length)
+    settings = settings_of(engine, gpu, deployment, length, llm)
     peak = peak_of(llm, engine, deployment, settings, length)
     terms = NO_TERMS if deployment.reserve_bytes_per_gpu is not None else terms_of(llm, gpu, engine, deployment, settings, peak)
     pool = pool_of(llm, engine, deployment, settings, resolve_kv_format(llm, deployment.kv_cache))

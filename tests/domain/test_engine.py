@@ -1,5 +1,7 @@
 """Which rules hold for a version, and what an engine sets when the caller does not."""
 
+from typing import Any
+
 import pytest
 
 from app.domain.catalog import Catalog
@@ -82,11 +84,40 @@ def test_few_batched_tokens_lower_the_default_of_sequences_only() -> None:
 
 
 @pytest.mark.parametrize(
-    ("gpu", "tp", "fraction"), [("h100-sxm-80gb", 1, 0.834), ("rtx-4090-24gb", 1, 0.717), ("h200-sxm-141gb", 8, 0.896)]
+    ("version", "gpu", "given", "reserve_mib"),
+    [
+        # what each version's server_args.py, or memory_hook.py, leaves outside, computed by hand [MiB]
+        ("0.4.6", "h200-sxm-141gb", {"tp": 8}, 13 * 1024),
+        ("0.4.9", "h100-sxm-80gb", {}, 10 * 1024),
+        ("0.4.9", "h200-sxm-141gb", {"tp": 8}, 16 * 1024),
+        ("0.4.9", "rtx-4090-24gb", {"tp": 2}, 3 * 1024),
+        ("0.5.2", "b200-sxm-180gb", {"tp": 8}, 32 * 1024),
+        ("0.5.2", "h100-sxm-80gb", {"speculative": {"num_draft_tokens": 3, "acceptance_ratio": 0.5}}, 12 * 1024),
+        ("0.5.9", "h100-sxm-80gb", {}, 512 + 8192 * 1.5 + 2 * 256 + 128),
+        ("0.5.9", "h200-sxm-141gb", {"tp": 8}, 512 + 8192 * 1.5 + 2 * 512 + 1024),
+        ("0.5.9", "h200-sxm-141gb", {"dp": 8}, 512 + 8192 * 1.5 + 2 * 256 + 128 + 3 * 256 * 8),
+        ("0.5.9", "rtx-4090-24gb", {}, 512 + 2048 * 1.5 + 2 * 24 + 128),
+        ("0.5.12", "h100-sxm-80gb", {}, 512 + 8192 * 1.5 + 2 * 256 + 128 + 58 * 8),
+        ("0.5.23", "h200-sxm-141gb", {"tp": 8}, 512 + 8192 * 1.5 + 2 * 512 + 1024 + 58 * 8),
+        ("0.5.23", "rtx-4090-24gb", {}, 512 + 4096 * 1.5 + 2 * 48 + 128 + 50 * 8),
+        ("0.5.23", "h100-sxm-80gb", {"max_num_batched_tokens": 2048}, 10 * 1024),  # the least on a large device
+    ],
 )
-def test_sglang_derives_its_fraction_from_what_it_reserves(gpu: str, tp: int, fraction: float) -> None:
-    found = settings_of(engine("sglang", "0.5.23"), BUNDLED.gpus[gpu], Deployment(tp=tp), None)
-    assert found.fraction == pytest.approx(fraction, abs=0.002)
+def test_sglang_derives_its_fraction_from_what_it_reserves(version: str, gpu: str, given: dict[str, Any], reserve_mib: float) -> None:
+    memory = BUNDLED.gpus[gpu].require_memory_bytes()
+    found = settings_of(engine("sglang", version), BUNDLED.gpus[gpu], Deployment.model_validate(given), None)
+    assert found.fraction == round((memory - reserve_mib * 2**20) / memory, 3)
+
+
+def test_models_that_see_and_latent_attention_change_the_reserve_of_sglang() -> None:
+    rules, gpu = engine("sglang", "0.5.23"), BUNDLED.gpus["h200-sxm-141gb"]
+    plain, latent, seeing = (
+        settings_of(rules, gpu, Deployment(), None, BUNDLED.models[name]).fraction or 0
+        for name in ("qwen3-32b", "deepseek-v2-lite", "qwen3-vl-8b")
+    )
+    memory = gpu.require_memory_bytes()
+    assert plain - latent == pytest.approx((1536 - 58 * 8) * 2**20 / memory, abs=0.001)
+    assert seeing == pytest.approx(0.92 * plain)
 
 
 @pytest.mark.parametrize(("tp", "fraction"), [(1, 0.88), (2, 0.87), (4, 0.85), (8, 0.81), (16, 0.79)])
