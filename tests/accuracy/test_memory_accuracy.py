@@ -38,10 +38,10 @@ BOUNDS: dict[Quantity, Bound] = {
     "weights_bytes_per_gpu": Bound(64, 0.0025, 0.0238, 0.92),
     "kv_tokens_given_pool": Bound(61, 0.0001, 0.0011, 0.93),
     "concurrency_given_pool": Bound(43, 0.0003, 0.0015, 0.975),
-    "pool_from_inputs": Bound(64, 0.0108, 0.4188, 0.825),
-    "kv_tokens_from_inputs": Bound(62, 0.012, 0.6577, 0.805),
+    "pool_from_inputs": Bound(64, 0.0103, 0.4188, 0.825),
+    "kv_tokens_from_inputs": Bound(62, 0.0108, 0.6577, 0.82),
     "concurrency_from_inputs": Bound(41, 0.0161, 0.2259, 0.825),
-    "pool_with_limits_recorded": Bound(8, 0.0042, 0.5129, 0.875),
+    "pool_with_limits_recorded": Bound(9, 0.0023, 0.5129, 0.885),
     "concurrency_with_limits_recorded": Bound(6, 0.0069, 0.0431, 1.0),
     "pool_given_weights": Bound(47, 0.0081, 0.1531),
 }

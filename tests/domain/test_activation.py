@@ -66,3 +66,23 @@ def test_a_model_of_unknown_shape_takes_the_usual_figure() -> None:
     )
     assert not found.is_known
     assert found.total_bytes == rules.unknown.typical_bytes
+
+
+@pytest.mark.parametrize(
+    ("version", "batched", "left_gib"),
+    [
+        pytest.param("0.20.0", 8192, 1.05, id="printed"),  # mc-135
+        pytest.param("0.20.0", 4608, 79.18 - 8.55 - 54.73 / 0.8 - 1.61, id="left-over"),  # mc-137, less the rest outside torch
+    ],
+)
+def test_tensorrt_llm_profiles_its_batched_tokens(version: str, batched: int, left_gib: float) -> None:
+    """Starts of Llama-3.1-8B, https://github.com/waynehacking8/trtllm-triton-serving: what is left grows with the tokens alone."""
+    found = activation_peak(
+        BUNDLED.models["llama-3.1-8b"],
+        engine("tensorrt-llm", version).activation,
+        max_num_seqs=4096,
+        max_num_batched_tokens=batched,
+        max_model_len_tokens=257,
+        tp=1,
+    )
+    assert found.total_bytes / GIB == pytest.approx(left_gib, abs=0.03)
