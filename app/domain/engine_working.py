@@ -3,9 +3,9 @@
 from app.domain.deployment import Deployment
 from app.domain.hardware import Gpu
 from app.domain.memory_fit import Fit
-from app.domain.paging import PAGE_SOURCE, PagedPool, Pool
+from app.domain.paging import PAGE_SOURCE, CellPool, PagedPool, Pool
 from app.domain.provenance import Basis, Step, step
-from app.domain.units import exact, plain
+from app.domain.units import plain
 
 _BUDGETS = {
     "of_total": ("ceil(memory_bytes x memory_fraction_ratio)", "ceil({memory} x {fraction})"),
@@ -14,8 +14,8 @@ _BUDGETS = {
         "floor({fraction} x ({memory} - {outside})) + {outside}",
     ),
     "of_free_after_load": (
-        "taken + floor(memory_fraction_ratio x (memory_bytes - taken)), taken = weights_bytes_per_gpu + reserve_bytes",
-        "{taken} + floor({fraction} x ({memory} - {taken}))",
+        "taken + min(free, floor(memory_fraction_ratio x free)), taken = weights + reserve_bytes, free = memory_bytes - taken",
+        "{taken} + min({memory} - {taken}, floor({fraction} x ({memory} - {taken})))",
     ),
     "exact": ("memory_bytes - margin of the engine", "{memory} - {margin}"),
 }
@@ -30,7 +30,7 @@ def engine_budget_steps(gpu: Gpu, deployment: Deployment, found: Fit) -> list[St
     formula, substituted = _BUDGETS[engine.fraction_basis]
     fraction = settings.fraction
     if deployment.reserve_bytes_per_gpu is not None:
-        formula, substituted = "memory_bytes x memory_fraction_ratio", "{memory} x {fraction}"
+        formula, substituted = "floor(memory_bytes x memory_fraction_ratio)", "floor({memory} x {fraction})"
         fraction = deployment.memory_fraction_ratio
     values = {
         "memory": found.memory_bytes,
@@ -105,40 +105,74 @@ def pool_steps(found: Fit, pool: Pool) -> list[Step]:
                 PAGE_SOURCE,
             )
         )
-    steps.append(request_step(pool, length, "kv_bytes_per_longest_sequence_per_gpu"))
+    steps += request_steps(pool, length, "kv_bytes_per_longest_sequence_per_gpu", "num_blocks_per_longest_sequence")
     capacity = found.capacity_tokens()
     if capacity is not None:
         steps.append(_tokens_step(found, pool, length, capacity))
     return steps
 
 
-def request_step(pool: Pool, tokens: float, name: str) -> Step:
-    """Memory that one sequence reserves [bytes]."""
+def request_steps(pool: Pool, tokens: float, name: str, blocks_name: str) -> list[Step]:
+    """Memory that one sequence reserves [bytes], by way of its blocks where the engine cuts memory into blocks."""
     needed = pool.request_bytes(tokens)
-    if not isinstance(pool, PagedPool):
-        return step(name, "bytes of all layers up to their windows + state", f"{plain(tokens)} tokens", needed, "bytes", PAGE_SOURCE)
-    kinds: dict[str, int] = {}
+    if isinstance(pool, PagedPool):
+        blocks = pool.request_blocks(tokens)
+        formula = (
+            "sum over groups of layers: groups x blocks of the tokens they keep (windows with the steps in flight; states a fixed number)"
+        )
+        return [
+            step(blocks_name, formula, _blocks_text(pool, tokens), blocks, "blocks", PAGE_SOURCE),
+            step(
+                name, "blocks of the sequence x layers of a group x page_bytes",
+                f"ceil({blocks} x {pool.num_group_layers} x {plain(pool.page_bytes)})", needed, "bytes", PAGE_SOURCE,
+            ),
+        ]  # fmt: skip
+    assert isinstance(pool, CellPool)  # noqa: S101 - there is no third kind
+    formula = "ceil(bytes_per_token x tokens + windowed bytes_per_token x cells of the window + state)"
+    text = f"{plain(pool.bytes_per_token)} x {plain(tokens)}"
+    rounding = pool.window_rounding_tokens
+    for per_token, cells in pool.windows:
+        text += f" + {plain(per_token)} x ceil(min({plain(cells)}, {plain(tokens)}) / {rounding}) x {rounding}"
+    text += f" + {pool.state_bytes}" if pool.state_bytes else ""
+    if pool.state_pool_ratio:
+        formula, text = f"{formula} x (1 + pool of states / pool of keys and values)", f"({text}) x (1 + {plain(pool.state_pool_ratio)})"
+    return [step(name, formula, f"ceil({text})", needed, "bytes", PAGE_SOURCE)]
+
+
+def _blocks_text(pool: PagedPool, tokens: float) -> str:
+    """groups x blocks of one, by kind of group; see `PagedPool.request_blocks`."""
+    counts: dict[str, int] = {}
     for group in pool.groups:
-        label = f"{group.kind.kind} in blocks of {group.block_tokens}" if group.kind.kind != "state" else "state"
-        kinds[label] = kinds.get(label, 0) + 1
-    groups = ", ".join(f"{count} group(s) {label}" for label, count in kinds.items())
-    return step(
-        name,
-        "sum over groups of blocks x bytes of a block",
-        f"{pool.request_blocks(tokens)} x {plain(pool.bytes_per_block)} ({groups}; {plain(tokens)} tokens)",
-        needed,
-        "bytes",
-        PAGE_SOURCE,
-    )
+        kind, reach = group.kind, plain(tokens)
+        if kind.kind == "sliding":
+            reach = f"min({kind.window_tokens} - 1 + {pool.window_batch_tokens}, {reach})"
+        elif kind.kind == "chunked":
+            reach = f"min({kind.window_tokens} + {pool.window_batch_tokens}, {reach})"
+        blocks = f"ceil({reach} / {group.block_tokens})"
+        one = str(pool.num_state_blocks) if kind.kind == "state" else f"({blocks} + 1)" if kind.kind == "sliding" else blocks
+        counts[one] = counts.get(one, 0) + 1
+    return " + ".join(f"{count} x {one}" if count > 1 else one for one, count in counts.items())
 
 
 def _tokens_step(found: Fit, pool: Pool, length: int, capacity: int) -> Step:
-    if isinstance(pool, PagedPool) and pool.tokens_line == "pool":
-        blocks = pool.num_blocks(found.kv_cache_bytes)
-        formula = "floor(num_blocks / groups) x block_size_tokens"
-        substituted = f"floor({blocks} / {len(pool.groups)}) x {pool.block_size_tokens}"
+    kv_bytes = found.kv_cache_bytes
+    if isinstance(pool, PagedPool):
+        blocks = pool.num_blocks(kv_bytes)
+        if pool.tokens_line == "pool":
+            formula, text = (
+                "floor(num_blocks / groups) x block_size_tokens",
+                f"floor({blocks} / {len(pool.groups)}) x {pool.block_size_tokens}",
+            )
+        else:
+            formula = "floor(num_blocks / blocks of the longest sequence x max_model_len_tokens)"
+            text = f"floor({blocks} / {pool.request_blocks(length)} x {length})"
+    elif isinstance(pool, CellPool) and pool.fixed_length:
+        formula, text = "max_model_len_tokens where the KV cache of one context fits, else 0", str(capacity)
+    elif isinstance(pool, CellPool) and not pool.windows and not pool.state_bytes:
+        block = pool.block_size_tokens
+        formula = "floor(kv_cache_bytes / (1 + pool of states / pool of keys and values) / bytes_per_token / block) x block"
+        text = f"floor({kv_bytes} / (1 + {plain(pool.state_pool_ratio)}) / {plain(pool.bytes_per_token)} / {block}) x {block}"
     else:
-        ratio = pool.concurrency(found.kv_cache_bytes, length)
-        formula = "floor(concurrency x max_model_len_tokens) or floor(kv_cache_bytes / bytes per token), whole blocks"
-        substituted = f"{plain(exact(ratio))} x {length}"
-    return step("kv_capacity_tokens", formula, substituted, capacity, "tokens", PAGE_SOURCE)
+        formula = "floor(kv_cache_bytes / kv_bytes_per_longest_sequence_per_gpu x max_model_len_tokens)"
+        text = f"floor({kv_bytes} / {pool.request_bytes(length)} x {length})"
+    return step("kv_capacity_tokens", formula, text, capacity, "tokens", PAGE_SOURCE)

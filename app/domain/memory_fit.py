@@ -52,12 +52,15 @@ class Fit(NamedTuple):
     """Defaults of the engine that the deployment did not set, and what not knowing them costs."""
 
     @property
+    def holds_one_context(self) -> bool:
+        """Whether the engine allocates the KV cache of one context and leaves the rest free."""
+        return self.engine is not None and self.engine.fraction_basis == "exact" and self.max_model_len_tokens is not None
+
+    @property
     def kv_cache_bytes(self) -> int:
         """KV cache pool on one accelerator [bytes]; exactly one context where the engine allocates no more."""
         room = max(0, self.kv_room_bytes)
-        if self.engine is not None and self.engine.fraction_basis == "exact" and self.max_model_len_tokens is not None:
-            return min(room, self.longest_sequence_bytes)
-        return room
+        return min(room, self.longest_sequence_bytes) if self.holds_one_context else room
 
     @property
     def holds_requests(self) -> bool:

@@ -15,12 +15,12 @@ from app.domain.deployment import Deployment, check_layout
 from app.domain.errors import InvalidInput, MissingFigure
 from app.domain.hardware import Gpu
 from app.domain.kv_answer import KvAnswer, answer_kv
-from app.domain.kv_engine import kv_in_engine
+from app.domain.kv_engine import KvInEngine, kv_in_engine
 from app.domain.llm import Llm
 from app.domain.memory import fit
 from app.domain.memory_answer import MemoryAnswer, answer_memory
 from app.domain.memory_fit import Fit
-from app.domain.provenance import Answer, Note
+from app.domain.provenance import Answer, Note, Step
 from app.domain.sizing import Sizing
 from app.domain.units import plain
 from app.services.assumptions import cache_defaults, default_used, defaults_used, deployment_defaults
@@ -63,10 +63,11 @@ def kv(catalog: Catalog, request: KvRequest) -> KvAnswer:
         }
     )
     engine = catalog.engine(request.engine, request.engine_version, field="/engine")
-    rows = [] if engine is None else kv_in_engine(llm, deployment, engine, request.context_tokens, request.max_num_batched_tokens)
+    nothing: tuple[list[KvInEngine], list[Step]] = ([], [])
+    in_engine = nothing if engine is None else kv_in_engine(llm, deployment, engine, request.context_tokens, request.max_num_batched_tokens)
     return answer_kv(
         llm,
-        in_engine=rows,
+        in_engine=in_engine,
         kv_cache=request.kv_cache,
         tp=request.tp,
         context_tokens=request.context_tokens,
