@@ -49,8 +49,8 @@ def activation_peak(
 
     sampler = (c S + 4 rows) V, S sequences (at most the batched tokens), V the padded vocabulary, plus expert workspaces where they
     persist; forward = inner + 4 M H with inner = 6 M I / tp for dense layers, M k (max(2 I, H) + I) 2 bytes for k experts per token of
-    inner width I / tp, r M D / tp where delta-rule layers of D value elements take more; inputs = 2 M H. Counts, widths and tokens in;
-    bytes out. Logits are gathered, so tp does not divide the sampler.
+    inner width I / tp, or what a delta-rule layer holds where that is more (`_recurrent_bytes`); inputs = 2 M H. Counts, widths and
+    tokens in; bytes out. Logits are gathered, so tp does not divide the sampler.
     """
     hidden, vocabulary = llm.hidden_size, llm.vocab_size
     if hidden is None or llm.layer_groups is None:
@@ -64,7 +64,7 @@ def activation_peak(
         sampler = (per_logit * rows + 4 * model.num_logit_rows_extra) * padded
         sampler += workspace if model.workspace_persists else 0
     inner = workspace or model.bytes_per_inner_element * tokens * _dense_width(llm) / tp
-    inner = max(inner, model.bytes_per_recurrent_element * tokens * _recurrent_width(llm) / tp)
+    inner = max(inner, tokens * _recurrent_bytes(llm, model) / tp)
     forward = inner + model.bytes_per_hidden_element * tokens * hidden
     encoder = _encoder_bytes(llm, model, max_model_len_tokens, tp)
     return ActivationPeak(int(sampler), int(forward), encoder, int(model.bytes_per_kept_element * tokens * hidden), True)
@@ -75,13 +75,22 @@ def _dense_width(llm: Llm) -> int:
     return max((part.intermediate_size for part in parts), default=0)
 
 
-def _recurrent_width(llm: Llm) -> int:
-    widest = 0
+def _recurrent_bytes(llm: Llm, model: ActivationModel) -> float:
+    """What a delta-rule layer holds per token in the profile run, before it is divided by tp [bytes/token].
+
+    One gate per head: q, k, v and the output gate of one projection, the output and the normed output, in 16 bits. The core, which takes
+    several times as much, is skipped for want of a cache, so that a long prompt may need more than was profiled. Sources:
+    https://github.com/vllm-project/vllm/blob/v0.20.0/vllm/model_executor/layers/mamba/gdn_linear_attn.py (forward_cuda, _forward_core),
+    https://github.com/vllm-project/vllm/issues/52872 (110 kB per batched token of a model of 5,120 x 17,408, printed at four sizes).
+    """
+    widest = 0.0
     for group in llm.layer_groups or ():
         if isinstance(group.mixer, GatedDeltaNet):
-            widest = max(widest, group.mixer.num_value_heads * group.mixer.value_head_dim)
+            mixer = group.mixer
+            keys, values = mixer.num_key_heads * mixer.key_head_dim, mixer.num_value_heads * mixer.value_head_dim
+            widest = max(widest, ELEMENT_BYTES * (2 * keys + 4 * values))
         elif isinstance(group.mixer, KimiDeltaAttention):
-            widest = max(widest, group.mixer.num_heads * group.mixer.head_dim)
+            widest = max(widest, model.bytes_per_channel_gated_element * group.mixer.num_heads * group.mixer.head_dim)
     return widest
 
 

@@ -11,10 +11,10 @@ import math
 from collections.abc import Sequence
 
 from app.domain.attention import CompressedAttention
-from app.domain.engine import PagingRules
 from app.domain.layer_kinds import LayerKind
 from app.domain.llm import Llm
 from app.domain.paging import PagedPool, PageGroup
+from app.domain.paging_rules import PagingRules
 
 ALIGNMENT_BYTES = 576
 """Pages are rounded up to a multiple of this."""

@@ -50,6 +50,8 @@ class Deployment(Given):
     """Inference engine."""
     engine_version: str | None = Field(default=None, max_length=50)
     """Version of the engine."""
+    usage_context: Literal["server", "offline"] = "server"
+    """Whether the engine runs as a server or inside a program (vLLM's class LLM), which decides its default of batched tokens."""
     memory_fraction_ratio: Annotated[float, Field(ge=0.01, le=1)] | None = None
     """Share of the device memory that the engine may use."""
     max_model_len_tokens: Tokens | None = None

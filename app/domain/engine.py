@@ -12,6 +12,7 @@ from app.domain.compute_buffer import ComputeBuffer
 from app.domain.deployment import EngineName
 from app.domain.errors import UnknownName
 from app.domain.llm import Slug
+from app.domain.paging_rules import PagingRules
 from app.domain.static_reserve import FractionByGpus, StaticReserve
 from app.domain.value import Given
 
@@ -50,6 +51,8 @@ class SchedulerDefaults(Given):
     """Devices whose name contains one of these texts are not of the class."""
     max_num_batched_tokens: PositiveInt
     """Tokens of one step of a server."""
+    offline_max_num_batched_tokens: PositiveInt | None = None
+    """Tokens of one step where a program runs the engine in itself (vLLM's class LLM); None: as a server."""
     max_num_seqs: PositiveInt
     """Sequences that run at once."""
     num_graph_seqs: PositiveInt | None = None
@@ -92,10 +95,10 @@ class ActivationModel(Given):
     """Forward pass, per token and element of the inner width on one rank."""
     bytes_per_hidden_element: Factor = 4
     """Forward pass, per token and element of the residual stream."""
-    bytes_per_recurrent_element: Factor = 45
-    """Delta-rule layers, per token and value element on one rank: q, k and v before and after convolution and norm, w, u, gated
-    q and k, new values, output and its gate in 16 bits, gates and their sums in 32, one state per 64 tokens, scores of a chunk;
-    38 with one gate per head, 50 with one per channel."""
+    bytes_per_channel_gated_element: Factor = 45
+    """Delta rule with one gate per channel, per token and value element on one rank. It is what the layer holds while its core runs;
+    the profile run skips the core in the revisions that were read (0.11.2, 0.26.0), which would leave 14, but the one recorded start
+    of such a model took more than this, so that it stands until another tells."""
     bytes_per_kept_element: Factor = 2
     """Inputs that stay allocated, per token and element of the residual stream."""
     encoders: tuple[EncoderPeak, ...] = ()
@@ -111,6 +114,9 @@ class GraphMemory(Given):
 
     inside_budget: bool
     """Subtracted before the KV cache is sized."""
+    estimated_models: Literal["all", "not_dense"] = "all"
+    """Models whose graphs are estimated; those of the others come on top of the budget: `not_dense` are models with experts or a
+    recurrent state."""
     fixed_bytes: Bytes
     """Per capture [bytes]."""
     bytes_per_layer_and_graph: Bytes
@@ -121,51 +127,6 @@ class GraphMemory(Given):
     """Per layer and captured batch size of models that keep a recurrent state, in place of the other terms where it is more."""
     bytes_per_logit: Factor = 0
     """Per sequence and vocabulary entry of the largest captured batch."""
-
-
-class PagingRules(Given):
-    """How KV memory is cut into blocks and what one sequence reserves."""
-
-    paged: bool = True
-    """Blocks of `block_size_tokens`; else exact cells."""
-    windows: bool = True
-    """Windowed layers keep their window only; else the whole length."""
-    chunked_windows: bool = True
-    """The same for chunked local attention."""
-    num_window_batches: Count = 1
-    """Steps of max_num_batched_tokens that a window keeps beside itself."""
-    group_padding_ratio: Annotated[float, Field(ge=1, le=10)] = 1
-    """Groups take the size of the largest kind while it is below this many times the smallest kind."""
-    tokens_line: Literal["pool", "concurrency"] = "pool"
-    """Meaning of the printed token count: blocks // groups x block, or concurrency x max_model_len."""
-    num_state_blocks: Count = 1
-    """Blocks of recurrent state per sequence and group."""
-    num_state_blocks_prefix_caching: Count = 2
-    """The same with prefix caching of recurrent state."""
-    state_prefix_caching: bool = False
-    """Prefix caching of recurrent models is on unless it is switched off."""
-    speculative_state_blocks: bool = False
-    """Each draft token adds a state block per sequence and group."""
-    state_in_blocks: bool = True
-    """Recurrent state lives in blocks; else it is allocated beside them, for every sequence that may run."""
-    wide_state_model_types: tuple[str, ...] = ()
-    """Beginnings of `model_type` of state space models whose checkpoints ask for single precision; others keep 16 bits."""
-    hybrid_alignment_tokens: PositiveInt = 16
-    """Blocks of hybrids are a multiple of this."""
-    latent_alignment_tokens: PositiveInt = 16
-    """The same beside latent attention."""
-    latent_cache: bool = True
-    """Latent attention stores the latent; else whole keys and values padded to 256 elements."""
-    window_pool_ratio: Factor | None = None
-    """Tokens of the pool of windowed layers / tokens of the pool of full layers, where both are sized ahead."""
-    state_pool_ratio: Factor | None = None
-    """Memory of recurrent state / memory of the KV cache, where both are sized ahead."""
-    window_rounding_tokens: PositiveInt = 1
-    """Cells of windowed layers are rounded up to a multiple of this."""
-    default_block_tokens: PositiveInt = 16
-    """Tokens of a block where the caller does not say."""
-    num_slots: PositiveInt = 1
-    """Sequences whose windows are allocated when the caller does not say."""
 
 
 class KvBand(Given):
@@ -226,6 +187,8 @@ class EngineMemory(Given):
     """Scheduler defaults by device class, first match."""
     whole_prompts_up_to_tokens: Count = 0
     """Lengths up to this are prefilled in one step by default, so max_num_batched_tokens is at least max_model_len_tokens."""
+    fits_length: bool = False
+    """max_model_len_tokens -1 asks for the longest sequence that fits."""
     limit_batched_to_length: bool = False
     """max_num_batched_tokens is at most max_num_seqs x max_model_len_tokens when defaulted."""
     device_margin_bytes: Bytes = 0
@@ -250,11 +213,13 @@ class EngineMemory(Given):
 def version_key(text: str | None) -> tuple[int, int, int] | None:
     """The numbers of a version, or the number of a build, that decide which rules hold; None when the text begins with neither.
 
-    >>> version_key("0.26.1rc1.dev156"), version_key("b7780")
-    ((0, 26, 1), (7780, 0, 0))
+    >>> version_key("0.26.1rc1.dev156"), version_key("b7780"), version_key("0.1.dev19754+g3a0914114")
+    ((0, 26, 1), (7780, 0, 0), None)
     """
     if build := re.fullmatch(r"b?(\d{1,9})", text or ""):
         return int(build[1]), 0, 0
+    if re.match(r"v?0\.1\.dev", text or ""):  # what a build calls itself whose repository was fetched without tags
+        return None
     found = re.match(r"v?(\d+)\.(\d+)(?:\.(\d+))?", text or "")
     return (int(found[1]), int(found[2]), int(found[3] or 0)) if found else None
 

@@ -133,7 +133,7 @@ def terms_of(llm: Llm, gpu: Gpu, engine: EngineMemory, deployment: Deployment, s
     runtime += engine.runtime_amd.typical_bytes if (gpu.vendor or "").startswith("AMD") else 0
     runtime += _state_beside_blocks(llm, engine, deployment, settings)
     communication = communication_of(engine, gpu).typical_bytes if deployment.tp > 1 else 0
-    inside = engine.graphs.inside_budget
+    inside = engine.graphs.inside_budget and (engine.graphs.estimated_models == "all" or llm.keeps_state or llm.has_experts)
     return Terms(peak.total_bytes, graphs if inside else 0, communication, runtime, 0 if inside else graphs)
 
 
@@ -188,7 +188,8 @@ def pool_of(llm: Llm, engine: EngineMemory, deployment: Deployment, settings: Se
         )
         if own is not None:
             return own
-    block = deployment.block_size_tokens if "block_size_tokens" in given else rules.default_block_tokens
+    usual = rules.latent_block_tokens if all(kind.latent for kind in kinds) else None
+    block = deployment.block_size_tokens if "block_size_tokens" in given else usual or rules.default_block_tokens
     if engine.engine == "vllm" and not compressed:
         return paged_pool(
             kinds,

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from app.domain.attention import LatentAttention
 from app.domain.deployment import Deployment
-from app.domain.engine import EngineMemory, SchedulerDefaults
+from app.domain.engine import EngineMemory, SchedulerDefaults, version_key
 from app.domain.hardware import Gpu
 from app.domain.llm import Llm
 from app.domain.provenance import Note
@@ -43,7 +43,8 @@ def settings_of(engine: EngineMemory, gpu: Gpu, deployment: Deployment, length: 
     usual = device_class(engine, gpu)
     tokens, sequences = deployment.max_num_batched_tokens, deployment.max_num_seqs
     defaulted = {name for name in ("max_num_seqs", "max_num_batched_tokens", "memory_fraction_ratio") if getattr(deployment, name) is None}
-    batched = usual.max_num_batched_tokens if tokens is None else tokens
+    by_usage = usual.offline_max_num_batched_tokens if deployment.usage_context == "offline" else None
+    batched = (by_usage or usual.max_num_batched_tokens) if tokens is None else tokens
     if tokens is None and length is not None and (not deployment.chunked_prefill or length <= engine.whole_prompts_up_to_tokens):
         batched = max(batched, length)
     running = min(usual.max_num_seqs, batched) if sequences is None else sequences
@@ -96,14 +97,12 @@ def num_captured_graphs(settings: Settings) -> int:
 def default_notes(engine: EngineMemory, deployment: Deployment, settings: Settings, costs: dict[str, str]) -> list[Note]:
     """One note per default that decides the answer, with what not knowing it costs (`costs`, by field)."""
     notes = []
-    if deployment.engine_version is None:
-        which = f"from {engine.from_version}" if engine.from_version else "of every version"
-        notes.append(
-            Note(
-                code="default_engine_version",
-                message=f"engine_version was not given: the rules {which} of {engine.engine} are used, the newest known.",
-            )
-        )
+    which = f"from {engine.from_version}" if engine.from_version else "of every version"
+    version = deployment.engine_version
+    if version is None or version_key(version) is None:
+        code, what = ("default", "was not given") if version is None else ("unknown", f"{version!r} names no release")
+        message = f"engine_version {what}: the rules {which} of {engine.engine} are used, the newest known."
+        notes.append(Note(code=f"{code}_engine_version", message=message))
     values = {
         "max_num_seqs": settings.max_num_seqs,
         "max_num_batched_tokens": settings.max_num_batched_tokens,

@@ -5,9 +5,9 @@ from typing import Literal, NamedTuple
 
 from app.domain.attention import Attention, CompressedAttention, LatentAttention, LayerCache
 from app.domain.deployment import Speculative
-from app.domain.engine import PagingRules
 from app.domain.kv_cache import CONVOLUTION_BYTES_PER_ELEMENT, STATE_BYTES_PER_ELEMENT
 from app.domain.llm import LayerGroup, Llm
+from app.domain.paging_rules import PagingRules
 from app.domain.precision import KV_CACHE, KvFormat
 from app.domain.recurrent import LightningAttention, Mamba1, Mamba2
 

@@ -181,6 +181,11 @@ class Llm(Given):
         return any(cache.state or cache.convolution for _, cache in self.caches())
 
     @cached_property
+    def has_experts(self) -> bool:
+        """Whether any layer has experts."""
+        return any(part.kind == "moe" for group in self.layer_groups or () for part in group.feed_forward)
+
+    @cached_property
     def kv_steps_by_layout(self) -> dict[tuple[str, int, int, bool], Any]:
         """Lines of working that `kv_working.kv_cost_steps` has written: they are the same for every request of this layout."""
         return {}

@@ -3,8 +3,8 @@
 import math
 from typing import NamedTuple, Protocol
 
-from app.domain.engine import PagingRules
 from app.domain.layer_kinds import LayerKind
+from app.domain.paging_rules import PagingRules
 
 PAGE_SOURCE = "https://github.com/vllm-project/vllm/blob/v0.33.0/vllm/v1/core/kv_cache_utils.py (groups of layers, blocks per request)"
 
@@ -142,7 +142,7 @@ def paged_pool(
 def hybrid_block_tokens(state_bytes: int, attention: LayerKind, rules: PagingRules, block_size_tokens: int) -> int:
     """Block of a hybrid model: the least multiple of the alignment whose attention page holds the state of one layer [tokens].
 
-    >>> from app.domain.engine import PagingRules
+    >>> from app.domain.paging_rules import PagingRules
     >>> hybrid_block_tokens(801_792, LayerKind("full", 16, 1024), PagingRules(), 16)
     784
     """

@@ -3,7 +3,8 @@
 import pytest
 
 from app.domain.activation import activation_peak
-from app.domain.llm import Llm
+from app.domain.llm import LayerGroup, Llm
+from app.domain.recurrent import GatedDeltaNet, KimiDeltaAttention
 from tests.domain.engines import engine
 from tests.domain.shapes import BUNDLED, GIB
 
@@ -86,3 +87,18 @@ def test_tensorrt_llm_profiles_its_batched_tokens(version: str, batched: int, le
         tp=1,
     )
     assert found.total_bytes / GIB == pytest.approx(left_gib, abs=0.03)
+
+
+GATED = GatedDeltaNet(num_key_heads=2, num_value_heads=4, key_head_dim=8, value_head_dim=16, conv_kernel_size=4)
+PER_CHANNEL = KimiDeltaAttention(num_heads=4, head_dim=16, conv_kernel_size=4)
+
+
+@pytest.mark.parametrize(
+    ("mixer", "per_token"), [(GATED, 2 * (2 * 2 * 8 + 4 * 4 * 16)), (PER_CHANNEL, 45 * 4 * 16)], ids=["gate-per-head", "gate-per-channel"]
+)
+def test_what_a_delta_rule_layer_holds_in_the_profile_run(mixer: GatedDeltaNet | KimiDeltaAttention, per_token: int) -> None:
+    layers = (LayerGroup(num_layers=1, mixer=mixer, feed_forward=()),)
+    llm = Llm(slug="m", num_params=10**9, num_active_params=10**9, hidden_size=64, vocab_size=64, layer_groups=layers)
+    rules = engine("vllm", "0.19.0").activation
+    found = activation_peak(llm, rules, max_num_seqs=1, max_num_batched_tokens=4096, max_model_len_tokens=8192, tp=2)
+    assert found.forward_bytes == 4096 * (per_token // 2 + 4 * 64)

@@ -7,6 +7,7 @@ import pytest
 from app.domain.catalog import Catalog
 from app.domain.deployment import Deployment
 from app.domain.engine import version_key
+from app.domain.engine_budget import peak_of, terms_of
 from app.domain.engine_defaults import num_captured_graphs, settings_of
 from app.domain.errors import UnknownName
 from tests.domain.engines import engine
@@ -34,12 +35,19 @@ def test_versions_are_read(text: str | None, key: tuple[int, int, int] | None) -
         ("0.5.4", "vllm-0.1-0.6"),
         ("0.8.5.post1", "vllm-0.8-0.9"),
         ("0.10.2", "vllm-0.10"),
-        ("0.15.9", "vllm-0.11-0.15"),
-        ("0.20.2", "vllm-0.19-0.20"),
-        ("0.21.0", "vllm-0.21-0.25"),
-        ("0.33.0", "vllm-0.26"),
-        (None, "vllm-0.26"),
-        ("nightly", "vllm-0.26"),
+        ("0.13.0", "vllm-0.11-0.13"),
+        ("0.16.0", "vllm-0.15-0.16"),
+        ("0.18.1", "vllm-0.18"),
+        ("0.20.0", "vllm-0.20.0"),
+        ("0.20.1", "vllm-0.20.1-0.24"),
+        ("0.21.0", "vllm-0.20.1-0.24"),
+        ("0.25.1", "vllm-0.25"),
+        ("0.26.1rc1.dev608", "vllm-0.26-0.27"),
+        ("0.1.7", "vllm-0.1-0.6"),
+        ("0.1.dev19754+g3a0914114", "vllm-0.33"),
+        ("0.33.0", "vllm-0.33"),
+        (None, "vllm-0.33"),
+        ("nightly", "vllm-0.33"),
     ],
 )
 def test_rules_by_version(version: str | None, slug: str) -> None:
@@ -59,7 +67,10 @@ def test_the_generic_engine_has_no_rules_and_others_are_known_by_name() -> None:
         ("a100-sxm-80gb", "0.19.1", 256, 2048, 0.9),
         ("rtx-4090-24gb", "0.19.1", 256, 2048, 0.9),
         ("rtx-pro-6000-blackwell-server-96gb", "0.19.1", 1024, 8192, 0.9),
+        ("a100-sxm-80gb", "0.20.0", 256, 2048, 0.92),
         ("b200-sxm-180gb", "0.25.1", 1024, 8192, 0.92),
+        ("b200-sxm-180gb", "0.28.0", 1024, 16384, 0.92),
+        ("gb10-dgx-spark-128gb", "0.32.0", 1024, 8192, 0.92),
         ("b200-sxm-180gb", "0.33.0", 1024, 16384, 0.92),
         ("gb10-dgx-spark-128gb", "0.25.1", 1024, 8192, 0.92),
         ("gb10-dgx-spark-128gb", "0.33.0", 256, 2048, 0.92),
@@ -69,6 +80,23 @@ def test_defaults_by_device_and_version(gpu: str, version: str, sequences: int, 
     found = settings_of(engine("vllm", version), BUNDLED.gpus[gpu], Deployment(engine="vllm"), 131072)
     assert (found.max_num_seqs, found.max_num_batched_tokens, found.fraction) == (sequences, batched, fraction)
     assert found.defaulted == {"max_num_seqs", "max_num_batched_tokens", "memory_fraction_ratio"}
+
+
+@pytest.mark.parametrize(
+    ("gpu", "version", "batched"),
+    [
+        ("h100-sxm-80gb", "0.11.2", 16384),
+        ("a100-sxm-80gb", "0.20.1", 8192),
+        ("b200-sxm-180gb", "0.33.0", 16384),
+        ("rtx-4090-24gb", "0.6.4", 2048),
+    ],
+    ids=["large", "other", "largest", "one-default"],
+)
+def test_a_program_that_holds_the_engine_batches_more_than_a_server(gpu: str, version: str, batched: int) -> None:
+    rules, device = engine("vllm", version), BUNDLED.gpus[gpu]
+    assert settings_of(rules, device, Deployment(engine="vllm", usage_context="offline"), 131072).max_num_batched_tokens == batched
+    given = Deployment(engine="vllm", usage_context="offline", max_num_batched_tokens=512)
+    assert settings_of(rules, device, given, 131072).max_num_batched_tokens == 512
 
 
 def test_whole_prompts_were_one_step_up_to_a_length() -> None:
@@ -129,3 +157,23 @@ def test_older_sglang_takes_its_fraction_from_the_number_of_gpus(tp: int, fracti
 def test_graphs_are_captured_up_to_twice_the_sequences(sequences: int, sizes: int) -> None:
     found = settings_of(engine("vllm", "0.19.1"), BUNDLED.gpus["h100-sxm-80gb"], Deployment(max_num_seqs=sequences), None)
     assert num_captured_graphs(found) == sizes
+
+
+@pytest.mark.parametrize(
+    ("model", "version", "inside"),
+    [
+        ("qwen3-8b", "0.19.1", False),
+        ("qwen3-8b", "0.20.0", True),
+        ("qwen3-8b", "0.25.0", False),
+        ("qwen3-30b-a3b-2507", "0.25.0", True),
+        ("qwen3.5-27b", "0.25.0", True),
+        ("qwen3-8b", "0.28.0", False),
+        ("qwen3-8b", "0.29.0", True),
+    ],
+    ids=["not-yet", "first", "dense-on-second-runner", "experts", "state", "dense-to-0.28", "second-runner-estimates"],
+)
+def test_graphs_inside_the_budget_by_version_and_kind_of_model(model: str, version: str, inside: bool) -> None:
+    rules, gpu, deployment, llm = engine("vllm", version), BUNDLED.gpus["h100-sxm-80gb"], Deployment(engine="vllm"), BUNDLED.models[model]
+    settings = settings_of(rules, gpu, deployment, 8192)
+    found = terms_of(llm, gpu, rules, deployment, settings, peak_of(llm, rules, deployment, settings, 8192))
+    assert (found.cuda_graph_bytes > 0, found.graphs_outside_bytes > 0) == (inside, not inside)

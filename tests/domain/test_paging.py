@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.domain.engine import PagingRules
 from app.domain.layer_kinds import LayerKind
 from app.domain.paging import CellPool, PagedPool, paged_pool
+from app.domain.paging_rules import PagingRules
 from tests.domain.engines import pool
 from tests.domain.shapes import GIB
 
@@ -31,7 +31,7 @@ WINDOW = LayerKind("sliding", 12, 4096, 128)
         ("gemma-4-26b-a4b", "0.20.0", "auto", {"max_num_batched_tokens": 4096}, 40.61, 8192, 16, 177440, 35.75),
         ("gpt-oss-20b", "0.13.0", "auto", {"max_num_batched_tokens": 2048}, 12.94, 8192, 16, 282624, 54.44),
         ("qwen3-30b-a3b-2507", "0.10.2", "auto", {}, 8.68, 6144, 16, 94784, 15.43),
-        ("kimi-k2-thinking", "0.11.1", "auto", {"tp": 8}, 46.8, 131072, 16, 715072, 5.455),
+        ("kimi-k2-thinking", "0.11.1", "auto", {"tp": 8}, 46.8, 131072, 64, 715072, 5.455),
     ],
 )
 def test_recorded_pools(
