@@ -141,8 +141,13 @@ def _pool_of(deployment: Deployment, compute: Compute) -> int | None:
 
 
 def printed_pool_bytes(start: EngineStart) -> int | None:
-    """Printed KV cache pool with the pool of states beside it, which engines without common pages print by itself [bytes]."""
-    return None if start.kv_cache_bytes_per_gpu is None else start.kv_cache_bytes_per_gpu + (start.state_bytes or 0)
+    """Printed KV cache pool with the pool of states beside it, which engines without common pages print by itself [bytes].
+
+    llama.cpp keeps a state for every slot whatever the cache: it is no part of the pool.
+    """
+    if start.kv_cache_bytes_per_gpu is None or start.engine == "llama.cpp":
+        return start.kv_cache_bytes_per_gpu
+    return start.kv_cache_bytes_per_gpu + (start.state_bytes or 0)
 
 
 def cache_ratio(start: EngineStart, estimate: Estimate) -> float | None:

@@ -309,3 +309,19 @@ def test_what_collectors_do_to_lines_changes_nothing(collected: Callable[[str], 
 )
 def test_json_that_holds_no_line_is_a_line(line: str) -> None:
     assert read_start_up(f"{line}\n{LOADED}").weights_bytes_per_gpu == 12 * GIB
+
+
+@pytest.mark.parametrize(
+    ("lines", "build"),
+    [
+        pytest.param("n_ubatch = 512\nllama_context: flash_attn = 0", "b6324", id="scores"),
+        pytest.param("n_ubatch = 512\nllama_context: flash_attn = auto", "b9469", id="every-token-has-logits"),
+        pytest.param("n_ubatch = 512\nllama_context: flash_attn = auto\nllama_context: n_outputs_max = 4", None, id="newest"),
+    ],
+)
+def test_the_age_of_a_llama_cpp_without_a_build_is_told_by_what_it_prints(lines: str, build: str | None) -> None:
+    """Lines of https://github.com/ggml-org/llama.cpp `src/llama-context.cpp` at three ages."""
+    text = f"llama_context: {lines}\nllama_context:      CUDA0 compute buffer size =   382.01 MiB\n"
+    assert read_start_up(text).engine_version == build
+    assert read_start_up(f"build_info: b9999-abc\n{text}").engine_version == "9999"
+    assert ("build_by_format" in codes(text)) == (build is not None)
