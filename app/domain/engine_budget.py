@@ -11,10 +11,11 @@ from app.domain.deployment import Deployment
 from app.domain.engine import ActivationModel, EngineMemory, Spread
 from app.domain.engine_defaults import Settings, num_captured_graphs
 from app.domain.hardware import Gpu
+from app.domain.kv_cache import resolve_kv_format
 from app.domain.layer_kinds import layer_kinds
 from app.domain.llm import Llm
 from app.domain.paging import Pool, cell_pool, paged_pool
-from app.domain.precision import KvFormat
+from app.domain.precision import KV_CACHE, KvFormat
 
 FEW_SEQUENCES = 64
 """What callers set who lower max_num_seqs; the band of an unknown max_num_seqs reaches to it. Median of the recorded starts that print it
@@ -93,6 +94,7 @@ def _compute_buffer(llm: Llm, model: ActivationModel, deployment: Deployment, se
             num_seqs=settings.max_num_seqs,
             length_tokens=length,
             num_devices=deployment.pp,
+            narrow_cache=KV_CACHE[resolve_kv_format(llm, deployment.kv_cache)].bytes_per_element < KV_CACHE["fp16"].bytes_per_element,
         )
     if found is None:
         return ActivationPeak(0, model.unknown.typical_bytes, 0, 0, False)

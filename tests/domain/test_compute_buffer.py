@@ -16,6 +16,9 @@ PRINTED: list[tuple[str, str, dict[str, Any], float, float]] = [
     # flash attention off: scores of all heads
     ("mistral-7b-v0.1", "b4000", {"max_model_len_tokens": 2048}, 164.0, 0.06),  # https://github.com/fedora-copr/logdetective/pull/106
     ("mistral-7b-v0.1", "b4000", {"max_model_len_tokens": 32768}, 2144.0, 0.01),  # the same, after the change
+    # https://github.com/ggml-org/llama.cpp/pull/6122, two devices; https://github.com/ggml-org/llama.cpp/issues/13661, split by rows
+    ("command-r-35b", "b2500", {"max_model_len_tokens": 4096, "pp": 2}, 672.01, 0.03),
+    ("qwen3-30b-a3b", "b5400", {"max_model_len_tokens": 30016}, 1958.63, 0.02),
     # flash attention: a mask in 32 bits, another in 16, logits of the whole micro-batch
     ("qwen2.5-3b", "b7000", {"max_model_len_tokens": 2048}, 301.1, 0.02),  # mc-118
     ("qwen2.5-7b", "b7780", {"max_model_len_tokens": 32768}, 382.01, 0.2),  # mc-119; the allocator leaves the mask in the way of the logits
@@ -31,6 +34,8 @@ PRINTED: list[tuple[str, str, dict[str, Any], float, float]] = [
     ("qwen3.5-9b", "b9800", {"max_model_len_tokens": 32768}, 120.0, 0.07),
     ("qwen3.5-9b", "b9800", {"max_model_len_tokens": 131072}, 216.0, 0.04),
     ("qwen3.5-9b", "b9800", {"max_model_len_tokens": 262144}, 344.0, 0.03),
+    ("qwen3.5-4b", "b9800", {"max_model_len_tokens": 262144}, 0.31 * 1024, 0.03),
+    ("qwen3.5-4b", "b9800", {"max_model_len_tokens": 262144, "kv_cache": "q8_0"}, 1.30 * 1024, 0.03),
 ]
 
 
