@@ -1,5 +1,6 @@
 """What an engine sets when the deployment does not say: the inputs that decide the answer and that callers forget."""
 
+from bisect import bisect_right
 from typing import NamedTuple
 
 from app.domain.attention import LatentAttention
@@ -85,13 +86,15 @@ def _default_fraction(
     return fraction * engine.vision_fraction_ratio if llm is not None and llm.num_vision_params else fraction
 
 
+_CAPTURED = (1, 2, 4, *range(8, 256, 8), *range(256, 513, 16))
+
+
 def num_captured_graphs(settings: Settings) -> int:
     """Batch sizes for which graphs are captured: 1, 2, 4, 8 to 248 in steps of 8, then in steps of 16, at most twice the sequences.
 
     Source: https://github.com/vllm-project/vllm/blob/v0.19.1/vllm/config/vllm.py (cudagraph_capture_sizes).
     """
-    most = min(2 * settings.max_num_seqs, 512, settings.max_num_batched_tokens)
-    return sum(size <= most for size in (1, 2, 4, *range(8, 256, 8), *range(256, 513, 16)))
+    return bisect_right(_CAPTURED, min(2 * settings.max_num_seqs, 512, settings.max_num_batched_tokens))
 
 
 def default_notes(engine: EngineMemory, deployment: Deployment, settings: Settings, costs: dict[str, str]) -> list[Note]:

@@ -2,17 +2,14 @@
 
 import itertools
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 from app.domain.deployment import Deployment
-from app.domain.engine import EngineMemory
 from app.domain.fitting_search import Change, Search, first, serves
 from app.domain.fitting_settings import flags, lengths, settings_together
 from app.domain.hardware import Gpu
 from app.domain.kv_cache import kv_is_known, resolve_kv_format
-from app.domain.llm import Llm
 from app.domain.memory import valid_tps
-from app.domain.memory_fit import Fit, Verdict
+from app.domain.memory_fit import Verdict
 from app.domain.precision import WeightFormat
 from app.domain.value import Value
 
@@ -47,47 +44,27 @@ class FittingChange(Value):
     """Sequences of the longest admitted length that one engine rank then holds."""
 
 
-def smallest_tp(llm: Llm, gpu: Gpu, deployment: Deployment, engine: EngineMemory | None, found: Fit) -> int | None:
-    """The smallest tensor-parallel degree up to 64 that serves with everything else equal; None when none does.
-
-    `found` is the fit of the deployment itself, which is not computed again.
-    """
-    search = Search(llm, gpu, deployment, engine, found)
-    for tp in valid_tps(llm):
-        if tp == deployment.tp:
-            if found.verdict == "serves":
-                return tp
-        elif (changed := search.change(**_with_tp(deployment, tp))) is not None and changed.found.verdict == "serves":
-            return tp
+def smallest_tp(search: Search) -> Change | None:
+    """The replica with the smallest tensor-parallel degree up to 64 that serves, everything else equal; None when none does."""
+    deployment = search.deployment
+    for tp in valid_tps(search.llm):
+        changed = search.unchanged() if tp == deployment.tp else search.with_tp(tp)
+        if serves(changed):
+            return changed
     return None
 
 
-def _with_tp(deployment: Deployment, tp: int) -> dict[str, Any]:
-    """Another tensor-parallel degree; experts stay spread over all ranks where they are."""
-    return {"tp": tp, **({} if deployment.ep == 1 else {"ep": tp * deployment.dp})}
-
-
-def fitting_changes(
-    llm: Llm,
-    gpu: Gpu,
-    deployment: Deployment,
-    engine: EngineMemory | None,
-    found: Fit,
-    *,
-    least_tp: int | None,
-    gpus: Iterable[Gpu] = (),
-) -> list[FittingChange]:
+def fitting_changes(search: Search, wider: Change | None, gpus: Iterable[Gpu] = ()) -> list[FittingChange]:
     """Single changes, smallest first; each is computed again and kept only when it then serves.
 
     In this order: flags of the engine that cost requests nothing or little (memory fraction, batched tokens, sequences, graphs), the
     longest sequence, or as many of these together as it takes where none is enough alone; formats of KV cache and weights; more of the
     same accelerator (tp, stages, both where neither is enough alone); larger accelerators out of `gpus`. Of each the least that serves
-    with the estimate's error to spare, else the least that serves. `least_tp` is what `smallest_tp` found.
+    with the estimate's error to spare, else the least that serves. `wider` is what `smallest_tp` found.
     """
-    search = Search(llm, gpu, deployment, engine, found)
     settings: list[Change | None] = [each for each in (*flags(search), *lengths(search)) if serves(each)]
     settings = settings or [settings_together(search)]
-    kinds = (settings, _formats(search), _more_of_the_same(search, least_tp), _larger_gpus(search, gpus))
+    kinds = (settings, _formats(search), _more_of_the_same(search, wider), _larger_gpus(search, gpus))
     return [
         FittingChange(
             change=each.change,
@@ -114,20 +91,20 @@ def _formats(search: Search) -> Iterator[Change | None]:
         yield search.change(kv_cache="q8_0" if on_llama_cpp else "fp8")
     formats: tuple[WeightFormat, ...] = ("q8_0", "q4_k_m") if on_llama_cpp else ("fp8", "awq")
     for weights in formats:
-        changed = search.change(weights=weights)
+        changed = search.with_weights(weights)
         if changed is not None and changed.found.weights_bytes_per_gpu < search.found.weights_bytes_per_gpu:
             yield changed
 
 
-def _more_of_the_same(search: Search, least_tp: int | None) -> Iterator[Change | None]:
+def _more_of_the_same(search: Search, wider: Change | None) -> Iterator[Change | None]:
     """The fewest accelerators of this kind: by tensor parallelism, by stages at the same tp, else by both."""
-    deployment = search.deployment
-    wider = None if least_tp is None or least_tp <= deployment.tp else search.change(**_with_tp(deployment, least_tp))
-    deeper = _stages(search, deployment.tp)
+    own = search.deployment.tp
+    wider = None if wider is None or wider.deployment.tp < own else wider
+    deeper = _stages(search, own)
     yield wider
     yield deeper
     if wider is None and deeper is None:
-        both = [_stages(search, tp) for tp in valid_tps(search.llm) if tp > deployment.tp]
+        both = [_stages(search, tp) for tp in valid_tps(search.llm) if tp > own]
         yield min((each for each in both if each is not None), key=lambda each: each.deployment.num_gpus, default=None)
 
 
@@ -138,7 +115,7 @@ def _stages(search: Search, tp: int) -> Change | None:
         return None
     whole = sum(found.loaded.stage_bytes) if found.loaded is not None else found.weights_bytes_per_gpu * deployment.pp
     least = whole * deployment.tp / tp / found.memory_bytes
-    more: dict[str, Any] = {} if tp == deployment.tp else _with_tp(deployment, tp)
+    more = search.tp_fields(tp)
     stages = range(max(deployment.pp + 1, int(least)), min(MOST_STAGES, search.llm.num_layers or 1) + 1)
     return first(search.change(**more, pp=pp) for pp in stages)
 

@@ -5,11 +5,13 @@ from typing import Any, NamedTuple, TypeGuard
 
 from app.domain.deployment import Deployment
 from app.domain.engine import EngineMemory
+from app.domain.engine_fit import with_weights
 from app.domain.errors import PlannerError
 from app.domain.hardware import Gpu
 from app.domain.llm import Llm
 from app.domain.memory import trial_fit
 from app.domain.memory_fit import Fit
+from app.domain.precision import WeightFormat
 
 
 class Change(NamedTuple):
@@ -39,6 +41,26 @@ class Search(NamedTuple):
             return Change(name, other, deployment, trial_fit(self.llm, other, deployment, self.engine))
         except PlannerError:  # a stated KV figure exists for one precision only; the memory of some devices is not known
             return None
+
+    def unchanged(self) -> Change:
+        """The replica itself."""
+        return Change("", self.gpu, self.deployment, self.found)
+
+    def tp_fields(self, tp: int) -> dict[str, Any]:
+        """Another tensor-parallel degree; experts stay spread over all ranks where they are."""
+        deployment = self.deployment
+        return {} if tp == deployment.tp else {"tp": tp, "ep": 1 if deployment.ep == 1 else tp * deployment.dp}
+
+    def with_tp(self, tp: int) -> Change | None:
+        """The replica with another tensor-parallel degree."""
+        return self.change(**self.tp_fields(tp))
+
+    def with_weights(self, weights: WeightFormat) -> Change | None:
+        """The replica with weights in another format; what does not depend on them is not computed again."""
+        if self.engine is None:
+            return self.change(weights=weights)
+        deployment = self.deployment.model_copy(update={"weights": weights})
+        return Change(f"weights {weights}", self.gpu, deployment, with_weights(self.found, self.llm, self.gpu, self.deployment, weights))
 
 
 def serves(change: Change | None) -> TypeGuard[Change]:

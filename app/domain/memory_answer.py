@@ -6,6 +6,7 @@ from app.domain.deployment import Deployment
 from app.domain.engine import CheckName, EngineMemory
 from app.domain.engine_fit import with_weights
 from app.domain.fitting_changes import FittingChange, fitting_changes, smallest_tp
+from app.domain.fitting_search import Search
 from app.domain.hardware import Gpu
 from app.domain.kv_cache import kv_cost, resolve_kv_format
 from app.domain.llm import Llm
@@ -152,8 +153,13 @@ def answer_memory(
     layout and MissingFigure when the catalog lacks the memory size.
     """
     found = fit(llm, gpu, deployment, engine)
-    least_tp = _smallest_tp(llm, gpu, deployment, engine, found)
-    changes = [] if found.verdict == "serves" else fitting_changes(llm, gpu, deployment, engine, found, least_tp=least_tp, gpus=gpus)
+    search = Search(llm, gpu, deployment, engine, found)
+    wider = None if engine is None else smallest_tp(search)
+    least_tp = _smallest_generic_tp(llm, deployment, found) if engine is None else None if wider is None else wider.deployment.tp
+    changes: list[FittingChange] = []
+    if found.verdict != "serves":
+        wider = search.with_tp(least_tp) if engine is None and least_tp is not None else wider
+        changes = fitting_changes(search, wider, gpus)
     return MemoryAnswer(
         summary=_summary(llm, gpu, deployment, found),
         working=memory_steps(llm, gpu, deployment, found),
@@ -222,9 +228,8 @@ def _at_precision(llm: Llm, gpu: Gpu, deployment: Deployment, found: Fit, weight
     )
 
 
-def _smallest_tp(llm: Llm, gpu: Gpu, deployment: Deployment, engine: EngineMemory | None, found: Fit) -> int | None:
-    if engine is not None:
-        return smallest_tp(llm, gpu, deployment, engine, found)
+def _smallest_generic_tp(llm: Llm, deployment: Deployment, found: Fit) -> int | None:
+    """What `fitting_changes.smallest_tp` finds, without a whole fit for each degree."""
     kv_format, longest = resolve_kv_format(llm, deployment.kv_cache), 0
     for tp in valid_tps(llm):
         per_gpu = weights_bytes_per_gpu(llm, found.weights.num_bytes, tp=tp, pp=deployment.pp, dp=deployment.dp)

@@ -53,8 +53,12 @@ class Check(NamedTuple):
 
 def start_checks(engine: EngineMemory, given: CheckInputs) -> tuple[Check, ...]:
     """Every check of the engine in its order, also those behind one that fails."""
-    margins = ((name, _MARGINS[name](given)) for name in engine.checks)
-    return tuple(Check(name, margin, margin >= (name == "kv_memory"), given) for name, margin in margins if margin is not None)
+    found = []
+    for name in engine.checks:
+        margin = _MARGINS[name](given)
+        if margin is not None:
+            found.append(Check(name, margin, margin >= (name == "kv_memory"), given))
+    return tuple(found)
 
 
 def first_failure(checks: tuple[Check, ...]) -> Check | None:

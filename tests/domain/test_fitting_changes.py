@@ -7,6 +7,7 @@ import pytest
 from app.domain.deployment import Deployment
 from app.domain.engine_fit import with_weights
 from app.domain.fitting_changes import FittingChange, fitting_changes, smallest_tp
+from app.domain.fitting_search import Search
 from app.domain.memory import fit, trial_fit
 from app.domain.precision import WeightFormat
 from tests.domain.engines import engine
@@ -35,8 +36,8 @@ def offered(case: str) -> tuple[list[FittingChange], Deployment]:
     rules, llm, device = engine(deployment.engine, deployment.engine_version), BUNDLED.models[model], BUNDLED.gpus[gpu]
     found = fit(llm, device, deployment, rules)
     assert found.verdict != "serves"
-    least_tp = smallest_tp(llm, device, deployment, rules, found)
-    return fitting_changes(llm, device, deployment, rules, found, least_tp=least_tp, gpus=CATALOG.gpus.values()), deployment
+    search = Search(llm, device, deployment, rules, found)
+    return fitting_changes(search, smallest_tp(search), CATALOG.gpus.values()), deployment
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -107,11 +108,8 @@ def test_where_neither_tp_nor_stages_are_enough_both_are_offered() -> None:
 def test_the_longest_sequence_leaves_the_error_of_the_estimate_where_it_can() -> None:
     llm, gpu, rules = BUNDLED.models["llama-3.1-8b"], BUNDLED.gpus["a10g-24gb"], engine("vllm", "0.19.1")
     deployment = Deployment(engine="vllm", engine_version="0.19.1")
-    change = next(
-        each
-        for each in fitting_changes(llm, gpu, deployment, rules, fit(llm, gpu, deployment, rules), least_tp=None)
-        if each.deployment.max_model_len_tokens is not None
-    )
+    changes = fitting_changes(Search(llm, gpu, deployment, rules, fit(llm, gpu, deployment, rules)), None)
+    change = next(each for each in changes if each.deployment.max_model_len_tokens is not None)
     assert not change.is_tight
     longer = deployment.model_copy(update={"max_model_len_tokens": (change.deployment.max_model_len_tokens or 0) + 64})
     found = trial_fit(llm, gpu, longer, rules)

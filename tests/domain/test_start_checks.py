@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from app.domain.deployment import Deployment
 from app.domain.fitting_changes import fitting_changes
+from app.domain.fitting_search import Search
 from app.domain.llm import Llm
 from app.domain.memory import fit, valid_tps
 from app.domain.memory_answer import answer_memory
@@ -109,7 +110,7 @@ def test_what_would_fit_names_the_engines_own_settings_and_serves(
 ) -> None:
     llm: Llm = BUNDLED.models[model]
     deployment, rules = Deployment.model_validate({"engine": "vllm", "engine_version": version, **given}), engine("vllm", version)
-    changes = fitting_changes(llm, H100, deployment, rules, fit(llm, H100, deployment, rules), least_tp=None)
+    changes = fitting_changes(Search(llm, H100, deployment, rules, fit(llm, H100, deployment, rules)), None)
     assert expected <= {change.change.split()[0] for change in changes}
     assert all(fit(llm, H100, change.deployment, rules).verdict == "serves" for change in changes)
 
