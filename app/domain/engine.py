@@ -11,10 +11,9 @@ from app.domain.attention import Count
 from app.domain.compute_buffer import ComputeBuffer
 from app.domain.deployment import EngineName
 from app.domain.errors import UnknownName
-from app.domain.llm import Slug
 from app.domain.paging_rules import PagingRules
 from app.domain.static_reserve import FractionByGpus, StaticReserve
-from app.domain.value import Given
+from app.domain.value import Given, Slug
 
 Bytes = Annotated[int, Field(ge=0, le=10**15)]
 Factor = Annotated[float, Field(ge=0, le=1000)]

@@ -6,8 +6,7 @@ from typing import Annotated, Literal, TypeVar
 from pydantic import Field, PositiveInt
 
 from app.domain.errors import MissingFigure
-from app.domain.llm import Slug
-from app.domain.value import Given
+from app.domain.value import Given, Slug
 
 NumberFormat = Literal["fp32", "tf32", "fp16", "bf16", "fp8", "int8", "fp4", "int4"]
 Rate = Annotated[float, Field(ge=1, le=1e21)]

@@ -9,15 +9,15 @@ from pydantic import Field, PositiveInt, model_validator
 
 from app.domain.attention import Attention, CompressedAttention, Count, LatentAttention, LayerCache
 from app.domain.feed_forward import FeedForward
+from app.domain.precision import KvFormat
 from app.domain.recurrent import GatedDeltaNet, KimiDeltaAttention, LightningAttention, Mamba1, Mamba2
 from app.domain.tensors import Tensor, TensorClass, matrices
-from app.domain.value import Given
+from app.domain.value import Given, Slug
 
 Mixer = Annotated[
     Attention | LatentAttention | CompressedAttention | GatedDeltaNet | KimiDeltaAttention | Mamba1 | Mamba2 | LightningAttention,
     Field(discriminator="kind"),
 ]
-Slug = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]*$", max_length=100)]
 
 
 class LayerGroup(Given):
@@ -88,6 +88,8 @@ class NativeWeights(Given):
     """Where the element type was read."""
     quantization: str | None = None
     """Quantisation of the published checkpoint, None when there is none."""
+    kv_cache: KvFormat | None = None
+    """Precision of the KV cache that the checkpoint's quantisation names, which engines follow for `auto`."""
     weights_bytes: PositiveInt | None = None
     """Size of the weights in that form, None when it is not known."""
     weights_basis: str | None = None

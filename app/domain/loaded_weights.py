@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from app.domain.checkpoint_names import BY_NAME
 from app.domain.engine_buffers import UNIFIED_LOAD_BYTES, deepstack_bytes, rotary_table_bytes
 from app.domain.llm import Llm
 from app.domain.precision import WEIGHTS, WeightFormat
@@ -154,13 +155,17 @@ def _load(
         last["draft"] = loaded_weights_bytes_per_gpu(draft, None, tp=tp, engine=engine).bytes_per_gpu
     totals = tuple(sum(stage.values()) for stage in stages)
     fullest = max(stages, key=lambda stage: sum(stage.values()))
-    worst = max(totals)
+    worst, by_name = max(totals), any(note.startswith(BY_NAME) for note in llm.notes)
     return LoadedWeights(
         num_bytes=math.ceil(sum(count * scheme.cost(kind).bits_with_scales / 8 for kind, count in by_class.items())),
         bytes_per_gpu=worst,
         low_bytes_per_gpu=math.floor(LOW_RATIO * _as_if(min(stages, key=lambda stage: sum(stage.values())), scheme, scheme.leanest)),
         high_bytes_per_gpu=math.ceil(HIGH_RATIO * _as_if(fullest, scheme, scheme.fullest)),
-        basis="exact" if not scheme.costs else "datasheet" if llm.native.quantization is not None and weights is None else "assumed",
+        basis="exact"
+        if not scheme.costs
+        else "datasheet"
+        if llm.native.quantization is not None and weights is None and not by_name
+        else "assumed",
         source=scheme.source,
         substituted=" + ".join(f"{count} x {plain(scheme.cost(kind).bits_with_scales)} / 8" for kind, count in by_class.items()),
         scheme=scheme.name,

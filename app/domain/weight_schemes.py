@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from app.domain.gguf import gguf_bits
 from app.domain.llm import Llm
-from app.domain.precision import GgufKind, WeightFormat
+from app.domain.precision import WEIGHTS, GgufKind, WeightFormat
 from app.domain.tensors import TensorClass
 
 
@@ -72,6 +72,9 @@ _AS_GGUF: Mapping[WeightFormat, GgufKind] = {"int8": "q8_0", "int4": "q4_k_m"}
 """What other names mean on llama.cpp."""
 _NF4 = "https://github.com/vllm-project/vllm/blob/main/vllm/model_executor/model_loader/bitsandbytes_loader.py"
 _EXPERTS = "routed experts"
+_EXCEPTION = re.compile(r"([a-z0-9_ -]+): ([a-z_, ]+)")
+"""A format, and the classes that are in it."""
+_BY_NAME: Mapping[str, Cost] = {"fp8": FP8_BLOCK, "int8": INT8_CHANNEL, "nvfp4": NVFP4, "bnb-4bit": NF4, "w4a16_nvfp4": NVFP4}
 STORED_SIZE = "metadata.total_size"
 """How the basis of a size begins that was read from the index of the checkpoint."""
 LEAST_BITS = 2
@@ -169,23 +172,52 @@ def _gguf(llm: Llm, kind: GgufKind) -> Scheme:
 
 
 def native_scheme(llm: Llm) -> Scheme | None:
-    """The scheme that the catalog's or the importer's words describe; 16 bits without words, None when they are not understood."""
+    """The scheme that the catalog's, the importer's or a checkpoint name's words describe; None when they are not understood.
+
+    No words are 16 bits; a bare format is that format as published most often; after a semicolon stand classes in another format.
+    """
     words = llm.native.quantization
     if words is None:
         dtype = llm.native.dtype or "bfloat16"
         return _of_format(llm, "fp32" if dtype == "float32" else "fp16" if dtype == "float16" else "bf16")
-    text, source = words.casefold(), llm.native.weights_basis or llm.slug
+    general, *exceptions = words.casefold().split("; ")
+    scheme = _of_format(llm, general) if general in WEIGHTS else _described(llm, general)
+    others = [match for each in exceptions if (match := _EXCEPTION.fullmatch(each))]
+    if scheme is None and not others:
+        return None
+    costs = dict(scheme.costs) if scheme is not None else {}
+    for match in others:
+        for kind in match[2].split(", "):
+            if kind not in ALL:
+                continue
+            costs.pop(kind, None)
+            if match[1] in _BY_NAME:
+                costs[kind] = _BY_NAME[match[1]]
+    if scheme is None:
+        return Scheme(general.split()[0], costs, _source(llm))
+    return scheme._replace(costs=costs) if others else scheme
+
+
+def _source(llm: Llm) -> str:
+    return llm.native.weights_basis or llm.slug
+
+
+def _described(llm: Llm, text: str) -> Scheme | None:
+    """The scheme of the words before exceptions."""
+    source = _source(llm)
     group = re.search(r"group (\d+)", text)
-    if "fp4" in text and text.startswith("fp8"):
+    if "fp4" in str(llm.native.quantization).casefold() and text.startswith("fp8"):
         return Scheme("fp8 with mxfp4 experts", dict.fromkeys(LINEARS, FP8_BLOCK) | {"experts": Cost(4, 8 / 32)}, source)
     only_experts = _EXPERTS in text or "moe experts" in text
     where: tuple[TensorClass, ...] = ("experts",) if only_experts else LINEARS
     scope = f" {_EXPERTS}" if only_experts else ""
-    for name in ("mxfp4", "nvfp4", "fp8", "awq", "gptq", "int4", "int8"):
+    for name in ("mxfp4", "nvfp4", "fp4", "fp8", "awq", "gptq", "bnb-4bit", "int4", "int8"):
         if name not in text:
             continue
-        if name in ("fp8", "int8", "nvfp4"):
-            cost = {"fp8": FP8_BLOCK, "int8": INT8_CHANNEL, "nvfp4": NVFP4}[name]
+        if name == "fp4":
+            name = "nvfp4"
+        if name in _BY_NAME:
+            cost = _BY_NAME[name]
         elif name == "mxfp4":
             cost = MXFP4 if only_experts else Cost(MXFP4.bits, MXFP4.scale_bits)
         else:

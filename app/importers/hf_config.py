@@ -1,5 +1,6 @@
 """A Hugging Face config.json -> a model as layer groups, with nothing guessed: what is not understood is refused by name."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -7,6 +8,7 @@ from pydantic import ValidationError
 
 from app.domain.errors import InvalidInput, UnsupportedConfig
 from app.domain.llm import Llm, most_attention_heads
+from app.domain.tensors import TensorClass
 from app.importers import (
     hf_classic,
     hf_delta,
@@ -68,7 +70,7 @@ def llm_from_hf_config(
     towers = count_tower_params(parts.root, parts.text, parts.model_type)
     tied = _tied(parts, architecture)
     checkpoint = read_index(safetensors_index, index_pointer) if safetensors_index is not None else None
-    native = read_native(parts.root, parts.text)
+    native = read_native(parts.root, parts.text, _layers_with(architecture))
     positions = [size for name in POSITIONS if (size := parts.text.optional_count(name)) is not None]
     _refuse_unread(parts)
     notes = [*architecture.notes, *towers.notes]
@@ -98,6 +100,11 @@ def llm_from_hf_config(
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
         raise InvalidInput(f"The configuration makes no model: {where}: {first['msg']}.", field=pointer) from error
+
+
+def _layers_with(architecture: Architecture) -> Counter[TensorClass]:
+    """Layers that have tensors of a class."""
+    return Counter(kind for one in architecture.layers for kind in {tensor.kind for tensor in one.tensors(architecture.hidden_size)})
 
 
 def _parts(config: Mapping[str, object], pointer: str) -> _Parts:

@@ -4,6 +4,7 @@ from functools import lru_cache
 
 from pydantic import BaseModel
 
+from app.domain.checkpoint_names import BY_NAME
 from app.domain.deployment import Deployment
 from app.domain.hardware import Gpu
 from app.domain.kv_cache import resolve_kv_format
@@ -26,13 +27,21 @@ def defaults_used(given: BaseModel, *names: str) -> list[Note]:
     return [default_used(name, getattr(given, name)) for name in names if name not in given.model_fields_set]
 
 
+def checkpoint_notes(llm: Llm) -> list[Note]:
+    """What the name of a checkpoint that the catalog does not list was taken for."""
+    return [Note(code="checkpoint_name", message=note) for note in llm.notes if note.startswith(BY_NAME)]
+
+
 def cache_defaults(llm: Llm, kv_cache: KvChoice) -> list[Note]:
     """The precisions of the cache that the request leaves open."""
     notes = []
     if kv_cache == "auto":
         kind = resolve_kv_format(llm, kv_cache)
         stated = llm.stated_kv_cache is not None and llm.stated_kv_cache.precision == kind
-        why = "as the vendor states the cache" if stated else "16 bits, what engines use unless the checkpoint names a KV scheme"
+        if llm.native.kv_cache is not None:
+            why = "which the checkpoint's quantisation names"
+        else:
+            why = "as the vendor states the cache" if stated else "16 bits, what engines use unless the checkpoint names a KV scheme"
         notes.append(Note(code="kv_cache_auto", message=f"kv_cache auto: {kind}, {why}."))
     if llm.keeps_state:
         notes.append(Note(code="state_precision", message=f"Recurrent state is counted with {STATE_SOURCE}."))
@@ -54,7 +63,8 @@ def _reserve_default(deployment: Deployment) -> Note | None:
 
 def deployment_defaults(llm: Llm | None, gpu: Gpu | None, deployment: Deployment) -> list[Note]:
     """The defaults of the deployment that decide the answer; those of the memory only where model and accelerator are given."""
-    notes = defaults_used(deployment, "tp", "pp", "dp", "ep", "engine")
+    notes = [] if llm is None else checkpoint_notes(llm)
+    notes += defaults_used(deployment, "tp", "pp", "dp", "ep", "engine")
     if llm is None or gpu is None:
         return notes
     if deployment.weights is None:

@@ -23,7 +23,7 @@ from app.domain.memory_fit import Fit
 from app.domain.provenance import Answer, Note, Step
 from app.domain.sizing import Sizing
 from app.domain.units import plain
-from app.services.assumptions import cache_defaults, default_used, defaults_used, deployment_defaults
+from app.services.assumptions import cache_defaults, checkpoint_notes, default_used, defaults_used, deployment_defaults
 from app.services.prices import gpu_price, replica_price
 from app.services.references import engine_of, resolve_gpu, resolve_model
 from app.services.requests import CapacityRequest, ConcurrencyRequest, CostRequest, KvRequest, MemoryRequest
@@ -47,7 +47,8 @@ def kv(catalog: Catalog, request: KvRequest) -> KvAnswer:
     """How large the KV cache is; raises PlannerError for unknown names and models whose layers are not known."""
     llm = resolve_model(catalog, request.model)
     check_layout(llm, Deployment(tp=request.tp), field="/tp")
-    notes = defaults_used(request, "tp", "num_sequences", "block_size_tokens")
+    notes = checkpoint_notes(llm)
+    notes += defaults_used(request, "tp", "num_sequences", "block_size_tokens")
     if "context_tokens" not in request.model_fields_set:
         notes.append(default_used("context_tokens", ", ".join(map(str, request.context_tokens))))
     notes += cache_defaults(llm, request.kv_cache)

@@ -19,7 +19,7 @@ INLINE = "inline"
 def resolve_model(catalog: Catalog, reference: ModelRef) -> Llm:
     """The model that a request means; raises UnknownName with the nearest names, UnsupportedConfig, InvalidInput."""
     if isinstance(reference, str):
-        return catalog.model(reference)
+        return catalog.checkpoint(reference)
     if isinstance(reference, ModelFromHfConfig):
         return llm_from_hf_config(
             reference.hf_config,
