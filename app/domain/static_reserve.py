@@ -34,7 +34,7 @@ class StaticReserve(Given):
     """Per sequence of the largest captured batch."""
     bytes_per_graph_seq_and_dp: Bytes = 0
     """Per sequence of the largest captured batch and attention data-parallel rank, with more than one."""
-    large_graph_seqs: PositiveInt = 300
+    num_large_graph_seqs: PositiveInt = 300
     """Largest captured batch above which each of these takes half as much again."""
     bytes_per_prefill_graph: Bytes = 0
     """Per token count for which prefill is captured, without latent attention."""
@@ -68,7 +68,7 @@ def reserve_bytes(
     kept = reserve.fixed_bytes + reserve.bytes_per_chunk_token * max(chunk_tokens, reserve.least_chunk_tokens)
     kept += reserve.bytes_per_gpu_of_layout * ranks + reserve.bytes_per_graph_seq * graph_seqs
     if dp > 1:
-        half_more = 1.5 if graph_seqs > reserve.large_graph_seqs else 1
+        half_more = 1.5 if graph_seqs > reserve.num_large_graph_seqs else 1
         kept += int(reserve.bytes_per_graph_seq_and_dp * half_more) * graph_seqs * dp
     kept += reserve.latent_prefill_graphs_bytes if latent else reserve.bytes_per_prefill_graph * num_prefill_graphs(chunk_tokens)
     if memory_bytes > reserve.large_memory_bytes:

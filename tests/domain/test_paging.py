@@ -105,11 +105,12 @@ def test_nothing_to_cache_is_no_pool() -> None:
     )
 
 
-def test_cells_of_windows_are_rounded_and_counted_per_slot() -> None:
-    found = pool("gpt-oss-20b", "b6000", name="llama.cpp")
+@pytest.mark.parametrize(("build", "cells"), [("b6000", 768), ("b7000", 1024)], ids=["one-slot", "four-slots"])
+def test_cells_of_windows_are_rounded_and_counted_per_slot(build: str, cells: int) -> None:
+    found = pool("gpt-oss-20b", build, name="llama.cpp")
     assert isinstance(found, CellPool)
-    # 12 full and 12 windowed layers of 2,048 bytes: window 128 x 4 slots + micro-batch 512 = 1,024 cells
-    assert found.request_bytes(131072) == 12 * 2048 * 131072 + 12 * 2048 * 1024
+    # 12 full and 12 windowed layers of 2,048 bytes: window 128 x slots (1 by default, later 4) + micro-batch 512, in steps of 256 cells
+    assert found.request_bytes(131072) == 12 * 2048 * 131072 + 12 * 2048 * cells
     assert found.capacity_tokens(found.request_bytes(131072), 131072) == 131072
 
 
