@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, PrivateAttr
 
 from app.domain.errors import InvalidInput
 from app.domain.llm import Llm
@@ -24,6 +24,18 @@ class Speculative(Given):
     """Accepted draft tokens / proposed draft tokens."""
     draft_model: str | None = Field(default=None, max_length=200)
     """Catalog slug or Hugging Face id of the draft model."""
+    _draft: Llm | None = PrivateAttr(default=None)
+
+    @property
+    def draft(self) -> Llm | None:
+        """The draft model after its name was resolved; None without one, or where the catalog does not know it."""
+        return self._draft
+
+    def with_draft(self, draft: Llm) -> "Speculative":
+        """The same with the draft model that the name means."""
+        resolved = self.model_copy()
+        resolved._draft = draft
+        return resolved
 
     @property
     def tokens_per_iteration(self) -> float:

@@ -101,6 +101,7 @@ def _held(
     loaded = loaded_weights_bytes_per_gpu(
         llm, weights, tp=deployment.tp, pp=deployment.pp, dp=deployment.dp, ep=deployment.ep, engine=engine.engine,
         mtp=deployment.speculative is not None and deployment.speculative.draft_model is None,
+        draft=deployment.speculative.draft if deployment.speculative is not None else None,
         max_num_batched_tokens=settings.max_num_batched_tokens, unified_memory=is_unified(engine, gpu),
     )  # fmt: skip
     per_gpu = loaded.bytes_per_gpu if loaded_bytes is None else loaded_bytes

@@ -57,7 +57,24 @@ def layer_kinds(llm: Llm, kv_format: KvFormat, rules: PagingRules, *, tp: int, s
         widest = next((key for key in found if key[0] == "full"), None)
         if widest is not None:
             found[widest] += llm.num_mtp_layers
+    if speculative is not None and speculative.draft is not None:
+        _add_draft(found, layer_kinds(speculative.draft, kv_format, rules, tp=tp))
     return [LayerKind(key[0], count, *key[1:]) for key, count in found.items()]  # type: ignore[arg-type]
+
+
+def _add_draft(found: dict[tuple[object, ...], int], draft: list[LayerKind]) -> None:
+    """A draft model's layers beside the target's: kinds of their own, or, where windows or states make groups, as many of the widest.
+
+    Layers of full attention share one group whatever their sizes; a group of other pages would have to be made equal, so that the bytes
+    per token count instead: ceil(draft bytes / bytes of the widest layer) layers.
+    """
+    widest = next((key for key in found if key[0] == "full"), None)
+    if all(key[0] == "full" for key in found) and all(kind.kind == "full" for kind in draft):
+        for kind in draft:
+            key: tuple[object, ...] = tuple(kind)[:1] + tuple(kind)[2:]
+            found[key] = found.get(key, 0) + kind.num_layers
+    elif widest is not None and isinstance(each := widest[1], float) and each:
+        found[widest] += math.ceil(sum(kind.num_layers * kind.bytes_per_token for kind in draft) / each)
 
 
 def _kinds_of(

@@ -36,7 +36,8 @@ def memory_warnings(llm: Llm, deployment: Deployment, found: Fit) -> list[Note]:
             "activations_not_counted",
             "Nothing is reserved inside the budget of memory_fraction_ratio: activations and graphs come out of the KV cache shown here.",
         )
-    if deployment.speculative is not None:
+    speculative = deployment.speculative
+    if speculative is not None and (found.engine is None or (speculative.draft_model is not None and speculative.draft is None)):
         warn("draft_not_counted", "Weights and KV cache of the draft model or the prediction layers are not counted.")
     longest = llm.max_model_len_tokens
     if longest is not None and (found.max_model_len_tokens or 0) > longest:

@@ -25,7 +25,7 @@ from app.domain.sizing import Sizing
 from app.domain.units import plain
 from app.services.assumptions import cache_defaults, checkpoint_notes, default_used, defaults_used, deployment_defaults
 from app.services.prices import gpu_price, replica_price
-from app.services.references import engine_of, resolve_gpu, resolve_model
+from app.services.references import engine_of, resolve_gpu, resolve_model, with_draft
 from app.services.requests import CapacityRequest, ConcurrencyRequest, CostRequest, KvRequest, MemoryRequest
 from app.services.versions import versions_of
 
@@ -36,11 +36,10 @@ GPUS_PER_NODE = 8
 def memory(catalog: Catalog, request: MemoryRequest) -> MemoryAnswer:
     """Does a replica fit; raises PlannerError for unknown names, impossible layouts and missing figures."""
     llm, gpu = resolve_model(catalog, request.model), resolve_gpu(catalog, request.gpu)
-    notes = deployment_defaults(llm, gpu, request.deployment)
-    engine = engine_of(catalog, request.deployment)
-    return answer_memory(
-        llm, gpu, request.deployment, engine=engine, gpus=catalog.gpus.values(), assumptions=notes, versions=versions_of(catalog)
-    )
+    deployment = with_draft(catalog, request.deployment)
+    notes = deployment_defaults(llm, gpu, deployment)
+    engine = engine_of(catalog, deployment)
+    return answer_memory(llm, gpu, deployment, engine=engine, gpus=catalog.gpus.values(), assumptions=notes, versions=versions_of(catalog))
 
 
 def kv(catalog: Catalog, request: KvRequest) -> KvAnswer:
@@ -63,6 +62,7 @@ def kv(catalog: Catalog, request: KvRequest) -> KvAnswer:
             **given,
         }
     )
+    deployment = with_draft(catalog, deployment)
     engine = catalog.engine(request.engine, request.engine_version, field="/engine")
     nothing: tuple[list[KvInEngine], list[Step]] = ([], [])
     in_engine = nothing if engine is None else kv_in_engine(llm, deployment, engine, request.context_tokens, request.max_num_batched_tokens)
@@ -96,7 +96,7 @@ def concurrency(catalog: Catalog, request: ConcurrencyRequest) -> ConcurrencyAns
     return answer_concurrency(
         llm,
         gpu,
-        request.deployment,
+        with_draft(catalog, request.deployment),
         engine=engine_of(catalog, request.deployment),
         mean_tokens=mean,
         p95_tokens=p95,
@@ -108,7 +108,7 @@ def concurrency(catalog: Catalog, request: ConcurrencyRequest) -> ConcurrencyAns
 
 def capacity(catalog: Catalog, request: CapacityRequest) -> CapacityAnswer:
     """How many replicas a workload needs; raises PlannerError."""
-    deployment, workload = request.deployment, request.workload
+    deployment, workload = with_draft(catalog, request.deployment), request.workload
     if workload.prefix_hit_ratio and not deployment.prefix_caching:
         raise InvalidInput(
             f"prefix_hit_ratio is {plain(workload.prefix_hit_ratio)}, but prefix_caching is false: nothing is found in no cache",

@@ -17,7 +17,7 @@ from app.domain.reconciliation_answer import ReconciliationAnswer, answer_reconc
 from app.domain.value import Given
 from app.importers.engine_log import read_log
 from app.services.assumptions import deployment_defaults
-from app.services.references import engine_of, resolve_gpu, resolve_model
+from app.services.references import engine_of, resolve_gpu, resolve_model, with_draft
 from app.services.requests import GpuRef, ModelRef
 from app.services.versions import versions_of
 
@@ -52,6 +52,7 @@ def reconcile(catalog: Catalog, request: ReconcileRequest) -> ReconciliationAnsw
     settings = settings_as_printed(request.deployment, read.start)
 
     def compute(deployment: Deployment) -> Estimate:
+        deployment = with_draft(catalog, deployment)
         found = fit(llm, gpu, deployment, engine_of(catalog, deployment))
         return Estimate(
             memory_bytes=found.memory_bytes,

@@ -6,7 +6,7 @@ from app.domain.attention import Attention
 from app.domain.catalog import Catalog
 from app.domain.deployment import Deployment
 from app.domain.engine import EngineMemory
-from app.domain.errors import InvalidInput
+from app.domain.errors import InvalidInput, UnknownName
 from app.domain.hardware import Gpu, PeakFlops
 from app.domain.llm import ExtraWeights, LayerGroup, Llm, most_attention_heads
 from app.importers.hf_config import llm_from_hf_config
@@ -49,6 +49,23 @@ def resolve_gpu(catalog: Catalog, reference: GpuRef) -> Gpu:
 def engine_of(catalog: Catalog, deployment: Deployment) -> EngineMemory | None:
     """The memory accounting of the deployment's engine; None for the generic engine. Raises UnknownName."""
     return catalog.engine(deployment.engine, deployment.engine_version)
+
+
+def with_draft(catalog: Catalog, deployment: Deployment) -> Deployment:
+    """The deployment with its draft model resolved; a repository that the catalog does not know stays uncounted, with a warning.
+
+    Raises UnknownName for a slug that the catalog does not have.
+    """
+    speculative = deployment.speculative
+    if speculative is None or speculative.draft_model is None:
+        return deployment
+    try:
+        draft = catalog.checkpoint(speculative.draft_model, field="/deployment/speculative/draft_model")
+    except UnknownName:
+        if "/" in speculative.draft_model:  # heads such as EAGLE's are repositories of their own
+            return deployment
+        raise
+    return deployment.model_copy(update={"speculative": speculative.with_draft(draft)})
 
 
 def _from_sketch(sketch: ModelSketch) -> Llm:
