@@ -1,6 +1,7 @@
 """What to know about an estimate by an engine's own rules."""
 
 from app.domain.deployment import Deployment
+from app.domain.memory import longest_len_tokens
 from app.domain.memory_fit import Fit
 from app.domain.paging import PagedPool
 from app.domain.provenance import Note
@@ -16,12 +17,18 @@ def engine_warnings(deployment: Deployment, found: Fit) -> list[Note]:
     def warn(code: str, message: str) -> None:
         notes.append(Note(code=code, message=message))
 
-    low, high = found.kv_low_bytes or 0, found.kv_high_bytes or 0
-    if found.verdict == "serves" and low < found.longest_sequence_bytes:
+    high, closest, length = found.kv_high_bytes or 0, found.closest_check, found.max_model_len_tokens
+    if found.verdict == "serves" and found.is_tight and closest is not None:
         warn(
             "tight_start",
-            f"Recorded starts leave between {gigabytes(low)} and {gigabytes(high)} for the KV cache: one request of "
-            f"{found.max_model_len_tokens} tokens may not fit.",
+            f"The start may fail at the check {closest.name}, which it passes by {gigabytes(found.margin_bytes)} per GPU: recorded starts "
+            f"had up to {gigabytes(found.kv_room_bytes - (found.low_room_bytes or 0))} less for the KV cache than estimated.",
+        )
+    if found.verdict == "serves" and length is not None and found.kv_cache_bytes < found.longest_sequence_bytes:
+        warn(
+            "longest_not_held",
+            f"{found.engine.engine} does not check at its start that one request of max_model_len_tokens {length} fits, and the KV cache "
+            f"holds {longest_len_tokens(found, found.kv_cache_bytes) or 0}: longer requests are refused or stop early.",
         )
     if found.limiting in ("kv_cache", "max_model_len") and high >= max(1, found.longest_sequence_bytes):
         warn("narrow_failure", f"The KV cache may reach {gigabytes(high)}: the start fails by less than the error of the estimate.")

@@ -57,7 +57,7 @@ def smallest_tp(search: Search) -> Change | None:
 def fitting_changes(search: Search, wider: Change | None, gpus: Iterable[Gpu] = ()) -> list[FittingChange]:
     """Single changes, smallest first; each is computed again and kept only when it then serves.
 
-    In this order: flags of the engine that cost requests nothing or little (memory fraction, batched tokens, sequences, graphs), the
+    In this order: flags of the engine that cost requests nothing or little (memory fraction, sequences, batched tokens, graphs), the
     longest sequence, or as many of these together as it takes where none is enough alone; formats of KV cache and weights; more of the
     same accelerator (tp, stages, both where neither is enough alone); larger accelerators out of `gpus`. Of each the least that serves
     with the estimate's error to spare, else the least that serves. `wider` is what `smallest_tp` found.
@@ -101,8 +101,7 @@ def _more_of_the_same(search: Search, wider: Change | None) -> Iterator[Change |
     own = search.deployment.tp
     wider = None if wider is None or wider.deployment.tp < own else wider
     deeper = _stages(search, own)
-    yield wider
-    yield deeper
+    yield from sorted((each for each in (wider, deeper) if each is not None), key=lambda each: each.deployment.num_gpus)
     if wider is None and deeper is None:
         both = [_stages(search, tp) for tp in valid_tps(search.llm) if tp > own]
         yield min((each for each in both if each is not None), key=lambda each: each.deployment.num_gpus, default=None)

@@ -23,10 +23,10 @@ def flags(search: Search) -> Iterator[Change | None]:
     if settings is None or found.verdict == "does_not_fit":
         return
     yield first(search.change(memory_fraction_ratio=fraction) for fraction in _higher(found, settings.fraction))
-    fewer = list(_halves(settings.max_num_batched_tokens, FEWEST_BATCHED_TOKENS))
-    yield least(fewer, lambda value: search.change(max_num_batched_tokens=value))
     sequences = {each for each in (found.num_blocks, *_halves(settings.max_num_seqs, 1)) if each and each < settings.max_num_seqs}
     yield least(sorted(sequences, reverse=True), lambda value: search.change(max_num_seqs=value))
+    fewer = list(_halves(settings.max_num_batched_tokens, FEWEST_BATCHED_TOKENS))
+    yield least(fewer, lambda value: search.change(max_num_batched_tokens=value))
     if not search.deployment.enforce_eager:
         yield search.change(enforce_eager=True)
 

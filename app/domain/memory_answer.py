@@ -161,7 +161,7 @@ def answer_memory(
         wider = search.with_tp(least_tp) if engine is None and least_tp is not None else wider
         changes = fitting_changes(search, wider, gpus)
     return MemoryAnswer(
-        summary=_summary(llm, gpu, deployment, found),
+        summary=_summary(llm, gpu, deployment, found, changes),
         working=memory_steps(llm, gpu, deployment, found),
         assumptions=[*assumptions, *found.notes],
         warnings=memory_warnings(llm, deployment, found),
@@ -240,7 +240,15 @@ def _smallest_generic_tp(llm: Llm, deployment: Deployment, found: Fit) -> int | 
     return None
 
 
-def _summary(llm: Llm, gpu: Gpu, deployment: Deployment, found: Fit) -> str:
+def _summary(llm: Llm, gpu: Gpu, deployment: Deployment, found: Fit, changes: list[FittingChange]) -> str:
+    told = _told(llm, gpu, deployment, found)
+    if not changes:
+        return told
+    smallest = next((change for change in changes if not change.is_tight), changes[0])
+    return f"{told} It would serve with {smallest.change}."
+
+
+def _told(llm: Llm, gpu: Gpu, deployment: Deployment, found: Fit) -> str:
     where = f"{deployment.num_gpus} x {gpu.slug}" if deployment.num_gpus > 1 else f"one {gpu.slug}"
     head = f"{llm.slug} on {where}: weights {gigabytes(found.weights_bytes_per_gpu)} per GPU"
     if found.verdict == "does_not_fit":
@@ -256,5 +264,6 @@ def _summary(llm: Llm, gpu: Gpu, deployment: Deployment, found: Fit) -> str:
     positions = f", {capacity} token positions" if capacity else ""
     if found.limiting == "max_model_len":
         room = f"{gigabytes(found.kv_cache_bytes)} per GPU are left for KV cache{positions}"
-        return f"{head} load and {room}: less than one sequence of {found.max_model_len_tokens} tokens."
+        needed = gigabytes(found.longest_sequence_bytes)
+        return f"{head} load and {room}: less than the {needed} of one sequence of {found.max_model_len_tokens} tokens."
     return f"{head} serve with {gigabytes(found.kv_cache_bytes)} of KV cache per GPU{positions}."

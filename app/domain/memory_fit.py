@@ -88,12 +88,14 @@ class Fit(NamedTuple):
 
     @property
     def is_tight(self) -> bool:
-        """Whether a recorded start at the low end of the band would fail the same checks: the margin is within the estimate's error."""
+        """Whether a start at the low end of the band would fail: the margin is within the error of the estimate."""
         low = self.low_room_bytes
-        if self.verdict != "serves" or low is None:
-            return self.verdict != "serves"
-        checked = any(check.name == "max_model_len" for check in self.checks)
-        return low < max(1, self.longest_sequence_bytes if checked else 0)
+        return self.verdict != "serves" or (low is not None and self.margin_bytes < self.kv_room_bytes - low)
+
+    @property
+    def closest_check(self) -> Check | None:
+        """The check of the KV cache that an engine passes with the least to spare; None for the generic engine."""
+        return min((check for check in self.checks if check.name in KV_CHECKS), key=lambda check: check.margin_bytes, default=None)
 
     @property
     def margin_bytes(self) -> int:
@@ -103,8 +105,9 @@ class Fit(NamedTuple):
         """
         if self.failed_check is not None:
             return self.failed_check.margin_bytes
-        if self.checks:
-            return min(check.margin_bytes - (check.name == "kv_memory") for check in self.checks if check.name in KV_CHECKS)
+        closest = self.closest_check
+        if closest is not None:
+            return closest.margin_bytes - (closest.name == "kv_memory")
         if self.verdict == "does_not_fit":
             return self.memory_bytes - self.weights_bytes_per_gpu
         least = 1 if self.verdict == "loads_only" else 0

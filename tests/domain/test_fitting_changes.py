@@ -8,8 +8,10 @@ from app.domain.deployment import Deployment
 from app.domain.engine_fit import with_weights
 from app.domain.fitting_changes import FittingChange, fitting_changes, smallest_tp
 from app.domain.fitting_search import Search
-from app.domain.memory import fit, trial_fit
+from app.domain.memory import fit, longest_len_tokens, trial_fit
+from app.domain.memory_answer import answer_memory
 from app.domain.precision import WeightFormat
+from app.domain.provenance import Versions
 from tests.domain.engines import engine
 from tests.domain.shapes import BUNDLED, CATALOG
 
@@ -25,8 +27,8 @@ CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "amd": ("deepseek-v3", "mi300x-192gb", {"tp": 2, "engine": "sglang"}),
 }
 KINDS = (
-    "memory_fraction_ratio", "max_num_batched_tokens", "max_num_seqs", "enforce_eager", "max_model_len_tokens", "kv_cache", "weights",
-    "tp", "pp", "gpu",
+    "memory_fraction_ratio", "max_num_seqs", "max_num_batched_tokens", "enforce_eager", "max_model_len_tokens", "kv_cache", "weights",
+    "gpu",
 )  # fmt: skip
 
 
@@ -62,8 +64,10 @@ def test_every_change_is_what_computing_it_again_gives(case: str) -> None:
 @pytest.mark.parametrize("case", CASES)
 def test_the_smallest_change_comes_first_and_larger_accelerators_last(case: str) -> None:
     changes, _ = offered(case)
-    places = [KINDS.index(change.change.split()[0]) for change in changes]
+    places = [KINDS.index(change.change.split()[0]) for change in changes if not change.change.startswith(("tp ", "pp "))]
     assert places == sorted(places)
+    wider = [change.num_gpus for change in changes if change.num_gpus > changes[0].num_gpus]
+    assert wider == sorted(wider)
     assert {change.gpu for change in changes if not change.change.startswith("gpu ")} == {CASES[case][1]}
 
 
@@ -130,3 +134,33 @@ def test_sharing_what_weights_do_not_change_gives_what_a_fit_of_its_own_does(nam
         for weights in formats:
             alone = trial_fit(llm, gpu, deployment.model_copy(update={"weights": weights}), rules)
             assert with_weights(found, llm, gpu, deployment, weights) == alone
+
+
+def test_a_start_that_passes_by_less_than_the_error_is_told_with_the_check() -> None:
+    def told(length: int, **given: object) -> dict[str, str]:
+        deployment = Deployment.model_validate({"engine": "vllm", "engine_version": "0.19.1", "max_model_len_tokens": length, **given})
+        rules = engine(deployment.engine, deployment.engine_version)
+        answer = answer_memory(
+            BUNDLED.models["llama-3.1-8b"], BUNDLED.gpus["a10g-24gb"], deployment, engine=rules, assumptions=[],
+            versions=Versions(planner="test", catalog="test"),
+        )  # fmt: skip
+        assert answer.verdict == "serves"
+        return {note.code: note.message for note in answer.warnings}
+
+    assert "tight_start" not in told(8192)
+    rules = engine("vllm", "0.19.1")
+    found = fit(BUNDLED.models["llama-3.1-8b"], BUNDLED.gpus["a10g-24gb"], Deployment(engine="vllm", engine_version="0.19.1"), rules)
+    longest = longest_len_tokens(found, found.kv_room_bytes)
+    assert longest is not None
+    assert "max_model_len" in told(longest)["tight_start"]
+    assert "longest_not_held" not in told(longest)
+    assert "longest_not_held" in told(131_072, engine="sglang", engine_version=None)
+    assert "tight_start" not in told(8192, engine="llama.cpp", engine_version=None)
+
+
+def test_the_summary_names_the_first_change_that_is_not_tight() -> None:
+    llm, gpu, rules = BUNDLED.models["gemma-3-27b"], BUNDLED.gpus["rtx-5090-32gb"], engine("vllm")
+    deployment = Deployment(engine="vllm", weights="fp8", max_model_len_tokens=8192)
+    answer = answer_memory(llm, gpu, deployment, engine=rules, assumptions=[], versions=Versions(planner="test", catalog="test"))
+    safe = next(change for change in answer.what_would_fit if not change.is_tight)
+    assert answer.summary.endswith(f"It would serve with {safe.change}.")
