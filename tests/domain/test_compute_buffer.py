@@ -29,7 +29,7 @@ PRINTED: list[tuple[str, str, dict[str, Any], float, float]] = [
     # a mask in 16 bits, logits of one token per sequence
     ("qwen3.8-27b", "b10800", {"max_model_len_tokens": 4096}, 132.0, 0.04),
     ("qwen3.8-27b", "b10800", {"max_model_len_tokens": 4096, "max_num_batched_tokens": 2048}, 568.0, 0.05),
-    # https://github.com/unslothai/unsloth/pull/6718
+    # https://github.com/unslothai/unsloth/pull/6718, the first four over two devices split by tensors, each the whole buffer
     ("qwen3.5-9b", "b9800", {"max_model_len_tokens": 8192}, 96.0, 0.09),
     ("qwen3.5-9b", "b9800", {"max_model_len_tokens": 32768}, 120.0, 0.07),
     ("qwen3.5-9b", "b9800", {"max_model_len_tokens": 131072}, 216.0, 0.04),
