@@ -115,7 +115,8 @@ def _request(catalog: Catalog, record: StartUpRecord, reading: Reading) -> Memor
     }
     given = {name: value for name, value in (deployment | reading.deployment).items() if value is not None}
     named = record.gpu_slug if record.gpu_slug and catalog.gpu(record.gpu_slug).memory_bytes is not None else None
-    return MemoryRequest.model_validate({"model": model, "gpu": named or {"memory_bytes": memory}, "deployment": given})
+    figures: dict[str, Any] = {"memory_bytes": memory} | ({"name": record.gpu} if record.gpu else {})
+    return MemoryRequest.model_validate({"model": model, "gpu": named or figures, "deployment": given})
 
 
 def engine_of(name: str) -> str:

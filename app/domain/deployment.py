@@ -1,8 +1,8 @@
 """How one replica runs: parallelism, precisions and the engine's limits."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
-from pydantic import Field, PrivateAttr
+from pydantic import AfterValidator, Field, PrivateAttr
 
 from app.domain.errors import InvalidInput
 from app.domain.llm import Llm
@@ -12,7 +12,15 @@ from app.domain.value import Given
 Degree = Annotated[int, Field(ge=1, le=1024)]
 Tokens = Annotated[int, Field(ge=1, le=10**9)]
 Ratio = Annotated[float, Field(ge=0, le=1)]
+FITTED_LENGTH: Final = -1
+"""max_model_len_tokens of a deployment that asks for the longest sequence that fits."""
 EngineName = Literal["generic", "vllm", "sglang", "tensorrt-llm", "llama.cpp"]
+
+
+def _not_zero(length: int) -> int:
+    if not length:
+        raise ValueError("0 is no length: at least 1, or -1 for the longest that fits")
+    return length
 
 
 class Speculative(Given):
@@ -66,8 +74,8 @@ class Deployment(Given):
     """Whether the engine runs as a server or inside a program (vLLM's class LLM), which decides its default of batched tokens."""
     memory_fraction_ratio: Annotated[float, Field(ge=0.01, le=1)] | None = None
     """Share of the device memory that the engine may use."""
-    max_model_len_tokens: Tokens | None = None
-    """Longest sequence that is admitted, prompt and output together; None is the model's own limit."""
+    max_model_len_tokens: Annotated[int, Field(ge=FITTED_LENGTH, le=10**9), AfterValidator(_not_zero)] | None = None
+    """Longest sequence that is admitted, prompt and output together; None is the model's own limit, -1 the longest that fits."""
     max_num_seqs: Annotated[int, Field(ge=1, le=10**6)] | None = None
     """Most sequences that run at once."""
     max_num_batched_tokens: Tokens | None = None

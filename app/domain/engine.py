@@ -158,6 +158,8 @@ class EngineMemory(Given):
     """Context, libraries and workspaces outside the tensor allocator, tp 1 [bytes]."""
     runtime_unified: Spread
     """Further memory on devices that share it with the host [bytes]."""
+    read_vendors: tuple[str, ...] = ()
+    """Makers of the accelerators whose back ends were read; none: whatever the accelerator."""
     unified_devices: tuple[str, ...] = ()
     """Devices whose name contains one of these texts share their memory with the host."""
     runtime_amd: Spread
@@ -172,6 +174,8 @@ class EngineMemory(Given):
     """Peak of the profile run."""
     graphs: GraphMemory
     """CUDA graphs."""
+    earlier_fraction_ratio: Share | None = None
+    """Default fraction of earlier versions, which one that is not known may be."""
     fractions: tuple[FractionByGpus, ...] = ()
     """Default fraction by size of the replica, first match; before `default_fraction_ratio`."""
     static_reserve: StaticReserve | None = None

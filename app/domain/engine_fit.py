@@ -11,12 +11,12 @@ from app.domain.engine_budget import (
     budget_of,
     budget_with_reserve,
     is_unified,
-    most_lean_peak_bytes,
     peak_of,
     pool_of,
     terms_of,
 )
 from app.domain.engine_defaults import Settings, default_notes, settings_of
+from app.domain.engine_doubts import doubts_of
 from app.domain.hardware import Gpu
 from app.domain.kv_cache import KvCost, resolve_kv_format
 from app.domain.llm import Llm
@@ -26,7 +26,6 @@ from app.domain.memory_fit import Fit, Limiting, Verdict
 from app.domain.paging import Pool
 from app.domain.precision import WeightFormat
 from app.domain.start_checks import CheckInputs, first_failure, start_checks
-from app.domain.units import gigabytes
 from app.domain.weights import WeightsSize
 
 _LIMITS: dict[str, Limiting] = {
@@ -85,6 +84,15 @@ def with_weights(found: Fit, llm: Llm, gpu: Gpu, deployment: Deployment, weights
         found.memory_bytes, settings, peak, found.terms, found.pool, found.cost, found.max_model_len_tokens, found.longest_sequence_bytes
     )
     return _held(llm, gpu, deployment, engine, weights, None, around)
+
+
+def with_length(found: Fit, llm: Llm, gpu: Gpu, deployment: Deployment, loaded_bytes: int | None, length: int) -> Fit:
+    """The replica of `found` with another longest sequence [tokens]: the terms stay those that were profiled at the first one."""
+    engine, settings, peak, pool = found.engine, found.settings, found.peak, found.pool
+    assert engine is not None and settings is not None and peak is not None  # noqa: PT018, S101 - fits of an engine have all three
+    longest = pool.request_bytes(length) if pool is not None else found.longest_sequence_bytes
+    around = _Around(found.memory_bytes, settings, peak, found.terms, pool, found.cost, length, longest)
+    return _held(llm, gpu, deployment, engine, deployment.weights, loaded_bytes, around)
 
 
 def _held(
@@ -155,25 +163,22 @@ def _held(
     )
 
 
-def with_band(found: Fit, llm: Llm, deployment: Deployment) -> Fit:
+def with_band(found: Fit, llm: Llm, gpu: Gpu, deployment: Deployment) -> Fit:
     """`found` with the range in which nine of ten recorded starts have their KV cache, and what the engine's defaults cost.
 
     low = room - (band below + weights of the fullest checkpoints of the format); high = room + (band above + weights of the leanest +
     what fewer sequences and a leaner sampler would free) [bytes].
     """
-    engine, settings, peak, loaded = found.engine, found.settings, found.peak, found.loaded
-    assert engine is not None and settings is not None and peak is not None  # noqa: PT018, S101 - fits of an engine have all three
-    lean = 0
-    if found.terms != NO_TERMS:
-        lean = peak.total_bytes - most_lean_peak_bytes(llm, engine, deployment, settings, found.max_model_len_tokens)
+    engine, settings, loaded = found.engine, found.settings, found.loaded
+    assert engine is not None and settings is not None  # noqa: PT018, S101 - fits of an engine have both
+    doubts = doubts_of(found, llm, gpu, deployment)
     band = engine.band
-    above = max(band.above_bytes, int(band.relative_ratio * found.budget_bytes)) + lean
+    above = max(band.above_bytes, int(band.relative_ratio * found.budget_bytes)) + doubts.above_bytes
     above += 0 if loaded is None else loaded.bytes_per_gpu - loaded.low_bytes_per_gpu
-    low, high = max(0, found.low_room_bytes or 0), max(0, found.kv_room_bytes + above)
+    low, high = max(0, (found.low_room_bytes or 0) - doubts.below_bytes), max(0, found.kv_room_bytes + above)
     if engine.fraction_basis == "exact":
         longest = found.longest_sequence_bytes
         low, high = min(low, int(longest * (1 - band.relative_ratio))), min(high, int(longest * (1 + band.relative_ratio)))
-    costs = {"max_num_seqs": f"With few sequences the KV cache is up to {gigabytes(lean)} larger."} if lean > 0 else {}
     note = None if loaded is None else weights_note(loaded)
-    notes = (*([note] if note is not None else []), *default_notes(engine, deployment, settings, costs))
+    notes = (*([note] if note is not None else []), *default_notes(engine, deployment, settings, doubts.costs), *doubts.notes)
     return found._replace(kv_low_bytes=low, kv_high_bytes=high, notes=notes)

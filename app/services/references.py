@@ -7,7 +7,7 @@ from app.domain.catalog import Catalog
 from app.domain.deployment import Deployment
 from app.domain.engine import EngineMemory
 from app.domain.errors import InvalidInput, UnknownName
-from app.domain.hardware import Gpu, PeakFlops
+from app.domain.hardware import Gpu, PeakFlops, vendor_of
 from app.domain.llm import ExtraWeights, LayerGroup, Llm, most_attention_heads
 from app.importers.hf_config import llm_from_hf_config
 from app.services.requests import GpuRef, GpuSketch, ModelArchitecture, ModelFromHfConfig, ModelRef, ModelSketch
@@ -38,7 +38,8 @@ def resolve_gpu(catalog: Catalog, reference: GpuRef) -> Gpu:
     if isinstance(reference, GpuSketch):
         return Gpu(
             slug=INLINE,
-            name=INLINE,
+            name=reference.name or INLINE,
+            vendor=reference.vendor or vendor_of(reference.name),
             memory_bytes=reference.memory_bytes,
             memory_bandwidth_bytes_per_s=reference.memory_bandwidth_bytes_per_s,
             peak_flops_per_s=reference.peak_flops_per_s or PeakFlops(),

@@ -1,0 +1,108 @@
+"""What an answer says about inputs that it was not given, and how far its range reaches for them."""
+
+from typing import Any
+
+import pytest
+
+from app.domain.deployment import Deployment
+from app.domain.errors import InvalidInput
+from app.domain.hardware import Gpu, vendor_of
+from app.domain.llm import Llm
+from app.domain.memory import fit
+from app.domain.memory_fit import Fit
+from tests.domain.engines import engine
+from tests.domain.shapes import BUNDLED, H100
+
+LLAMA = BUNDLED.models["llama-3.1-8b"]
+
+
+def found(gpu: Gpu = H100, llm: Llm = LLAMA, **given: Any) -> Fit:
+    deployment = Deployment.model_validate({"engine": "vllm", **given})
+    return fit(llm, gpu, deployment, engine("vllm", deployment.engine_version))
+
+
+def range_of(fitted: Fit) -> tuple[int, int]:
+    assert fitted.kv_low_bytes is not None and fitted.kv_high_bytes is not None  # noqa: PT018 - both are of fits of an engine
+    return fitted.kv_low_bytes, fitted.kv_high_bytes
+
+
+def codes(fitted: Fit) -> set[str]:
+    return {note.code for note in fitted.notes}
+
+
+def message(fitted: Fit, code: str) -> str:
+    return next(note.message for note in fitted.notes if note.code == code)
+
+
+@pytest.mark.parametrize("version", [None, "0.1.dev19754+g3a0914114"], ids=["left-out", "without-tags"])
+def test_an_unknown_version_may_have_another_fraction_and_count_no_graphs(version: str | None) -> None:
+    known, unknown = found(engine_version="0.33.0"), found(engine_version=version)
+    assert unknown.kv_room_bytes == known.kv_room_bytes
+    (known_low, known_high), (low, high) = range_of(known), range_of(unknown)
+    assert known_low - low == pytest.approx(0.02 * H100.require_memory_bytes(), abs=1)
+    assert high - known_high == unknown.terms.cuda_graph_bytes > 0
+    assert codes(unknown) - codes(known) == {"default_engine_version" if version is None else "unknown_engine_version"}
+
+
+def test_a_fraction_that_is_given_is_not_in_doubt() -> None:
+    known, unknown = (found(memory_fraction_ratio=0.9, engine_version=version) for version in ("0.33.0", None))
+    assert range_of(known)[0] == range_of(unknown)[0]
+
+
+@pytest.mark.parametrize(
+    ("version", "told"), [("0.11.2", True), ("0.11.2+nv25.11", False), ("0.19.1", False)], ids=["sorts", "brings-it", "does-not-sort"]
+)
+def test_an_image_that_may_bring_another_sampler_is_told(version: str, told: bool) -> None:
+    assert ("unknown_image" in codes(found(engine_version=version, max_num_seqs=1024))) == told
+
+
+@pytest.mark.parametrize("code", ["max_num_seqs", "max_num_batched_tokens", "memory_fraction_ratio"])
+def test_a_default_says_what_it_costs(code: str) -> None:
+    assert message(found(engine_version="0.19.1"), f"default_{code}").count(".") >= 2
+
+
+def test_terms_of_a_back_end_that_was_not_read_may_be_none() -> None:
+    tpu, gpu = (Gpu(slug="device", name="device", vendor=maker, memory_bytes=40 * 2**30) for maker in ("Google", "NVIDIA"))
+    read, unread = (found(device, engine_version="0.10.0") for device in (gpu, tpu))
+    assert range_of(unread)[1] - range_of(read)[1] == read.terms.total_bytes
+    assert codes(unread) - codes(read) == {"back_end_not_read"}
+
+
+@pytest.mark.parametrize(
+    ("name", "maker"),
+    [("AMD Instinct MI300X", "AMD"), ("mi355x", "AMD"), ("Radeon PRO W7900", "AMD"), ("RX 9070 XT (16 GB)", "AMD"),
+     ("RTX 4090", "NVIDIA"), ("H100 NVL", "NVIDIA"), ("A800 80GB", "NVIDIA"), ("TPU v5e-8", "Google"), ("48GB card", None), (None, None)],
+)  # fmt: skip
+def test_names_tell_the_maker(name: str | None, maker: str | None) -> None:
+    assert vendor_of(name) == maker
+
+
+def test_the_fitted_length_is_the_longest_that_serves() -> None:
+    gpu = BUNDLED.gpus["rtx-4090-24gb"]
+    fitted = found(gpu, engine_version="0.33.0", max_model_len_tokens=-1)
+    length = fitted.max_model_len_tokens
+    assert length is not None
+    assert (fitted.verdict, "fitted_max_model_len" in codes(fitted)) == ("serves", True)
+    assert found(gpu, engine_version="0.33.0", max_model_len_tokens=length).verdict == "serves"
+    assert found(gpu, engine_version="0.33.0", max_model_len_tokens=length + 1).limiting == "max_model_len"
+
+
+def test_the_fitted_length_is_at_most_the_models_own() -> None:
+    assert found(engine_version="0.14.0", max_model_len_tokens=-1).max_model_len_tokens == LLAMA.max_model_len_tokens
+
+
+def test_where_nothing_fits_no_length_does() -> None:
+    fitted = found(BUNDLED.gpus["t4-16gb"], engine_version="0.33.0", max_model_len_tokens=-1)
+    assert fitted.verdict != "serves"
+    assert "no sequence fits" in message(fitted, "fitted_max_model_len")
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "llm"),
+    [("vllm", "0.13.0", LLAMA), ("sglang", None, LLAMA), ("vllm", "0.33.0", Llm(slug="m", num_params=10**9, num_active_params=10**9))],
+    ids=["too-old", "other-engine", "no-limit"],
+)
+def test_a_length_that_cannot_be_fitted_is_refused(name: str, version: str | None, llm: Llm) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        fit(llm, H100, Deployment.model_validate({"engine": name, "max_model_len_tokens": -1}), engine(name, version))
+    assert (caught.value.field, caught.value.value) == ("/deployment/max_model_len_tokens", -1)
