@@ -10,8 +10,9 @@ from app.domain.engine import version_key
 from app.domain.engine_budget import peak_of, terms_of
 from app.domain.engine_defaults import num_captured_graphs, settings_of
 from app.domain.errors import UnknownName
+from app.domain.memory import fit
 from tests.domain.engines import engine
-from tests.domain.shapes import BUNDLED, CATALOG
+from tests.domain.shapes import BUNDLED, CATALOG, GIB, H100
 
 
 @pytest.mark.parametrize(
@@ -177,3 +178,10 @@ def test_graphs_inside_the_budget_by_version_and_kind_of_model(model: str, versi
     settings = settings_of(rules, gpu, deployment, 8192)
     found = terms_of(llm, gpu, rules, deployment, settings, peak_of(llm, rules, deployment, settings, 8192))
     assert (found.cuda_graph_bytes > 0, found.graphs_outside_bytes > 0) == (inside, not inside)
+
+
+def test_sglang_makes_the_pool_that_its_documentation_shows() -> None:
+    """No record of the fit: Llama 3.1 8B on one H100 with 0.4.1 and its own fraction, https://docs.sglang.ai (Sending Requests)."""
+    found = fit(BUNDLED.models["llama-3.1-8b"], H100, Deployment(engine="sglang", engine_version="0.4.1"), engine("sglang", "0.4.1"))
+    assert found.kv_cache_bytes / GIB == pytest.approx(54.26, rel=0.005)
+    assert found.capacity_tokens() == pytest.approx(444_500, rel=0.005)

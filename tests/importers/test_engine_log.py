@@ -136,6 +136,20 @@ def test_state_pools_of_sglang_are_added() -> None:
     assert (start.kv_cache_tokens, start.cuda_graph_bytes) == (383_700, round(0.8 * GIB))
 
 
+def test_sglang_before_it_counted_tokens_and_weights() -> None:
+    """Printed by 0.4.1 on a page of its documentation, https://docs.sglang.ai (Sending Requests): 0.88 of 78.81, less 15.09."""
+    start = read_start_up(
+        "[2025-01-23 19:35:15 TP0] Load weight begin. avail mem=78.81 GB\n"
+        "[2025-01-23 19:35:20 TP0] Load weight end. type=LlamaForCausalLM, dtype=torch.bfloat16, avail mem=63.72 GB\n"
+        "[2025-01-23 19:35:20 TP0] KV Cache is allocated. K size: 27.13 GB, V size: 27.13 GB.\n"
+        "[2025-01-23 19:35:20 TP0] Memory pool end. avail mem=8.34 GB\n"
+        "[2025-01-23 19:35:27 TP0] max_total_num_tokens=444500, max_prefill_tokens=16384, max_running_requests=2049, context_len=131072\n"
+    )
+    assert (start.weights_bytes_per_gpu or 0) / GIB == pytest.approx(15.09)
+    assert (start.kv_cache_bytes_per_gpu or 0) / GIB == pytest.approx(54.26)
+    assert (start.kv_cache_tokens, start.max_num_seqs, start.max_model_len_tokens) == (444_500, 2049, 131_072)
+
+
 def test_llama_cpp_of_2024_in_a_container() -> None:
     """Formats of https://github.com/ggml-org/llama.cpp at b3000 (llama.cpp, llm_load_tensors and llama_kv_cache_init)."""
     start = read_start_up(
