@@ -58,7 +58,7 @@ def activation_peak(
     tokens, rows = max_num_batched_tokens, min(max_num_seqs, max_num_batched_tokens)
     workspace = _expert_workspace_bytes(llm, hidden, tokens, tp)
     sampler = 0.0
-    if vocabulary is not None:
+    if vocabulary is not None and rows:
         padded = -(-vocabulary // VOCABULARY_PADDING) * VOCABULARY_PADDING
         per_logit = model.bytes_per_logit_low if leanest else model.bytes_per_logit
         sampler = (per_logit * rows + 4 * model.num_logit_rows_extra) * padded

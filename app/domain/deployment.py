@@ -51,6 +51,15 @@ class Speculative(Given):
         return 1 + self.num_draft_tokens * self.acceptance_ratio
 
 
+class LoraSlots(Given):
+    """Room that an engine keeps on the accelerators for low-rank adapters."""
+
+    num_slots: Annotated[int, Field(ge=1, le=1024)] = 1
+    """Adapters that one step can use (max_loras of vLLM, max_loras_per_batch of SGLang)."""
+    max_rank: Annotated[int, Field(ge=1, le=4096)] = 16
+    """Largest rank of an adapter."""
+
+
 class Deployment(Given):
     """One replica: tp x pp x dp accelerators that serve one copy of the model."""
 
@@ -88,6 +97,12 @@ class Deployment(Given):
     """Split long prompts over several steps."""
     prefix_caching: bool = True
     """Reuse the KV cache of common prompt beginnings."""
+    redundant_experts: Annotated[int, Field(ge=0, le=4096)] = 0
+    """Copies of experts beside the model's own, over all ranks, with expert parallelism."""
+    lora: LoraSlots | None = None
+    """Slots for low-rank adapters; None serves none."""
+    task: Literal["generate", "embed"] = "generate"
+    """`embed` is a pooling model: no output head is loaded, and nothing is sampled."""
     speculative: Speculative | None = None
     """Speculative decoding."""
     reserve_bytes_per_gpu: Annotated[int, Field(ge=0, le=10**15)] | None = None
@@ -130,6 +145,11 @@ def check_layout(llm: Llm, deployment: Deployment, *, field: str = "/deployment/
         raise InvalidInput(
             f"ep {ep} is neither 1 nor tp x dp = {tp * deployment.dp}",
             field="/deployment/ep", value=ep, expected=f"1 or {tp * deployment.dp}",
+        )  # fmt: skip
+    if deployment.redundant_experts and ep == 1:
+        raise InvalidInput(
+            f"redundant_experts {deployment.redundant_experts} without expert parallelism",
+            field="/deployment/redundant_experts", value=deployment.redundant_experts, expected="0 where ep is 1",
         )  # fmt: skip
     if ep > 1 and llm.layer_groups is not None and not llm.num_expert_params:
         raise InvalidInput(

@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 from app.domain.activation import ActivationPeak
+from app.domain.adapters import with_adapters
 from app.domain.deployment import Deployment
 from app.domain.engine import EngineMemory
 from app.domain.engine_budget import (
@@ -107,11 +108,13 @@ def _held(
     """Weights, budget, checks and verdict of a replica whose other terms are known."""
     memory, settings, terms, pool, longest = around.memory_bytes, around.settings, around.terms, around.pool, around.longest_bytes
     loaded = loaded_weights_bytes_per_gpu(
-        llm, weights, tp=deployment.tp, pp=deployment.pp, dp=deployment.dp, ep=deployment.ep, engine=engine.engine,
+        llm, weights, tp=deployment.tp, pp=deployment.pp, dp=deployment.dp, ep=deployment.ep,
+        redundant_experts=deployment.redundant_experts, engine=engine.engine,
         mtp=deployment.speculative is not None and deployment.speculative.draft_model is None,
         draft=deployment.speculative.draft if deployment.speculative is not None else None,
         max_num_batched_tokens=settings.max_num_batched_tokens, unified_memory=is_unified(engine, gpu),
     )  # fmt: skip
+    loaded = with_adapters(loaded, llm, deployment)
     per_gpu = loaded.bytes_per_gpu if loaded_bytes is None else loaded_bytes
     if deployment.reserve_bytes_per_gpu is None:
         budget = budget_of(memory, engine, settings.fraction, per_gpu, terms)

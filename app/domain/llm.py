@@ -233,6 +233,16 @@ class Llm(Given):
             Tensor("vision", split=self.num_vision_params or 0),
         )
 
+    def without_head(self) -> "Llm":
+        """The same as a pooling model: no output head is loaded, so that nothing but the embedding is as wide as the vocabulary."""
+        if self.tie_word_embeddings or self.hidden_size is None or self.vocab_size is None:
+            return self
+        head = self.hidden_size * self.vocab_size + self.vocab_size * self.lm_head_bias
+        if head >= self.num_active_params:
+            return self
+        fewer = {"num_params": self.num_params - head, "num_active_params": self.num_active_params - head}
+        return self.model_copy(update=fewer | {"tie_word_embeddings": True, "lm_head_bias": False})
+
     def num_params_by_class(self) -> dict[TensorClass, int]:
         """Parameters by class of tensor: they sum to `num_params` where layer groups and sizes are complete."""
         found: dict[TensorClass, int] = {}

@@ -10,6 +10,7 @@ from app.domain.hardware import Gpu
 from app.domain.kv_cache import resolve_kv_format
 from app.domain.kv_working import STATE_SOURCE
 from app.domain.llm import Llm
+from app.domain.loaded_weights import TORCH_ENGINES
 from app.domain.memory import GENERIC_RESERVE_RATIO
 from app.domain.precision import WEIGHTS, KvChoice
 from app.domain.provenance import Note
@@ -78,6 +79,8 @@ def deployment_defaults(llm: Llm | None, gpu: Gpu | None, deployment: Deployment
             f"weights {deployment.weights}: {each} bytes for every parameter; what a checkpoint leaves in 16 bits is not counted extra."
         )
         notes.append(Note(code="uniform_weights", message=message))
+    if deployment.lora is not None and deployment.engine not in TORCH_ENGINES:
+        notes.append(Note(code="adapters_not_counted", message=f"Slots for adapters are not counted for engine {deployment.engine}."))
     notes += cache_defaults(llm, deployment.kv_cache)
     if deployment.max_model_len_tokens is None and llm.max_model_len_tokens is not None:
         notes.append(default_used("max_model_len_tokens", f"{llm.max_model_len_tokens}, the model's own limit,"))

@@ -25,7 +25,7 @@ from app.domain.sizing import Sizing
 from app.domain.units import plain
 from app.services.assumptions import cache_defaults, checkpoint_notes, default_used, defaults_used, deployment_defaults
 from app.services.prices import gpu_price, replica_price
-from app.services.references import engine_of, resolve_gpu, resolve_model, with_draft
+from app.services.references import engine_of, resolve_gpu, resolve_model, resolve_served, with_draft
 from app.services.requests import CapacityRequest, ConcurrencyRequest, CostRequest, KvRequest, MemoryRequest
 from app.services.versions import versions_of
 
@@ -35,7 +35,7 @@ GPUS_PER_NODE = 8
 
 def memory(catalog: Catalog, request: MemoryRequest) -> MemoryAnswer:
     """Does a replica fit; raises PlannerError for unknown names, impossible layouts and missing figures."""
-    llm, gpu = resolve_model(catalog, request.model), resolve_gpu(catalog, request.gpu)
+    llm, gpu = resolve_served(catalog, request.model, request.deployment), resolve_gpu(catalog, request.gpu)
     deployment = with_draft(catalog, request.deployment)
     notes = deployment_defaults(llm, gpu, deployment)
     engine = engine_of(catalog, deployment)
@@ -81,7 +81,7 @@ def kv(catalog: Catalog, request: KvRequest) -> KvAnswer:
 
 def concurrency(catalog: Catalog, request: ConcurrencyRequest) -> ConcurrencyAnswer:
     """How many requests a replica holds at once; raises PlannerError."""
-    llm, gpu = resolve_model(catalog, request.model), resolve_gpu(catalog, request.gpu)
+    llm, gpu = resolve_served(catalog, request.model, request.deployment), resolve_gpu(catalog, request.gpu)
     notes = deployment_defaults(llm, gpu, request.deployment)
     notes += defaults_used(request, "safety_ratio")
     if request.tokens_per_sequence is not None:
@@ -114,7 +114,7 @@ def capacity(catalog: Catalog, request: CapacityRequest) -> CapacityAnswer:
             f"prefix_hit_ratio is {plain(workload.prefix_hit_ratio)}, but prefix_caching is false: nothing is found in no cache",
             field="/workload/prefix_hit_ratio", value=workload.prefix_hit_ratio, expected="0, or prefix_caching true",
         )  # fmt: skip
-    llm = None if request.model is None else resolve_model(catalog, request.model)
+    llm = None if request.model is None else resolve_served(catalog, request.model, request.deployment)
     gpu = None if request.gpu is None else resolve_gpu(catalog, request.gpu)
     notes = deployment_defaults(llm, gpu, deployment)
     notes += defaults_used(request, "redundancy_ratio", "safety_ratio", "spare_replicas")

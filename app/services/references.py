@@ -33,6 +33,12 @@ def resolve_model(catalog: Catalog, reference: ModelRef) -> Llm:
     return _from_sketch(reference)
 
 
+def resolve_served(catalog: Catalog, reference: ModelRef, deployment: Deployment) -> Llm:
+    """The model as the deployment loads it: without its output head where it only pools. Raises as `resolve_model` does."""
+    llm = resolve_model(catalog, reference)
+    return llm.without_head() if deployment.task == "embed" else llm
+
+
 def resolve_gpu(catalog: Catalog, reference: GpuRef) -> Gpu:
     """The accelerator that a request means; raises UnknownName with the nearest names."""
     if isinstance(reference, GpuSketch):
