@@ -20,9 +20,8 @@ from sqlalchemy.exc import ArgumentError, OperationalError, ProgrammingError
 from sqlalchemy.orm import Session
 
 from app import __version__, log_setup
-from app.accuracy.memory import memory_accuracy
-from app.accuracy.records import RecordsUnreadable, read_records
-from app.accuracy.report import markdown_report, markdown_summary, with_summary
+from app.accuracy.command import accuracy
+from app.accuracy.records import RecordsUnreadable
 from app.api.openapi import document
 from app.db import api_keys as stored_keys
 from app.db import schema
@@ -32,19 +31,17 @@ from app.domain.errors import PlannerError
 from app.listening import CannotListen, bound_sockets
 from app.main import create_app
 from app.services import api_keys
-from app.services.catalog import CatalogHolder, sync_bundled
+from app.services.catalog import sync_bundled
 from app.settings import Settings
 
 DATABASE_PATIENCE_S = 30.0  # a server that is started together with the service needs a moment
 GRACEFUL_STOP_S = 10
 SCOPES: tuple[Scope, ...] = get_args(Scope)
 OPENAPI_FILE = Path("openapi/openapi.json")
-MEMORY_CASES = Path("tests/accuracy/memory_cases.jsonl")
 
 cli = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help="Capacity planning for LLM inference.")
 keys = typer.Typer(no_args_is_help=True, help="Make, list and revoke API keys.")
 cli.add_typer(keys, name="keys")
-accuracy = typer.Typer(no_args_is_help=True, help="Compare the planner's answers with what was recorded.")
 cli.add_typer(accuracy, name="accuracy")
 
 DataDir = Annotated[Path | None, typer.Option(help="Directory of the embedded database, used without DATABASE_URL.")]
@@ -130,22 +127,6 @@ def openapi(
         file.write_text(written, encoding="utf-8")
     elif not file.exists() or file.read_text(encoding="utf-8") != written:
         raise CommandError(f"{file} is not what the service would write: run `inferplan openapi`")
-
-
-@accuracy.command("memory")
-def memory_against_records(
-    *,
-    cases: Annotated[Path, typer.Option(help="Recorded start-ups, JSON Lines; readings are taken from the file beside it.")] = MEMORY_CASES,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of Markdown.")] = False,
-    readme: Annotated[Path | None, typer.Option(help="Write the summary between the marks of this document; print nothing.")] = None,
-) -> None:
-    """Print how far the memory answers are from what engines printed at start-up; needs no database."""
-    records = read_records(cases)
-    found = memory_accuracy(CatalogHolder().current, records)
-    if readme is not None:
-        readme.write_text(with_summary(readme.read_text(encoding="utf-8"), markdown_summary(found)), encoding="utf-8")
-        return
-    print(found.model_dump_json(indent=2) if as_json else markdown_report(found, records), end="")
 
 
 @keys.command("create")

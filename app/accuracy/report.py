@@ -23,7 +23,7 @@ def markdown_summary(found: MemoryAccuracy) -> str:
         "",
         *_quantity_table(found.quantities),
         "",
-        *_coverage(found),
+        markdown_ranges(found),
         "",
         *_verdicts(found),
     ]
@@ -56,11 +56,13 @@ def with_summary(document: str, summary: str) -> str:
     return f"{before}{mark}\n\n{summary}\n{last}{after}" if last else document
 
 
-def _percent(ratio: float) -> str:
+def percent(ratio: float) -> str:
+    """A relative error as text, in percent, or as a multiple from ten times on."""
     return f"{100 * ratio:.3g} %" if abs(ratio) < 10 else f"{ratio:.3g} x"
 
 
-def _table(header: tuple[str, ...], rows: Iterable[Iterable[str]]) -> Iterator[str]:
+def markdown_rows(header: tuple[str, ...], rows: Iterable[Iterable[str]]) -> Iterator[str]:
+    """The lines of a Markdown table."""
     yield "| " + " | ".join(header) + " |"
     yield "|" + "---|" * len(header)
     for row in rows:
@@ -68,21 +70,21 @@ def _table(header: tuple[str, ...], rows: Iterable[Iterable[str]]) -> Iterator[s
 
 
 def _cells(summary: ErrorSummary, goal: Goal | None) -> list[str]:
-    within = "" if goal is None or summary.within_bound_ratio is None else f"{_percent(summary.within_bound_ratio)}"
-    errors = [_percent(error) for error in (summary.median_error_ratio, summary.p90_error_ratio, summary.worst_error_ratio)]
+    within = "" if goal is None or summary.within_bound_ratio is None else f"{percent(summary.within_bound_ratio)}"
+    errors = [percent(error) for error in (summary.median_error_ratio, summary.p90_error_ratio, summary.worst_error_ratio)]
     return [str(summary.num_cases), *errors, within]
 
 
 def _goal(goal: Goal | None) -> str:
     if goal is None:
         return ""
-    return f"median {_percent(goal.median_error_ratio)}, {_percent(goal.share_ratio)} within {_percent(goal.bound_ratio)}"
+    return f"median {percent(goal.median_error_ratio)}, {percent(goal.share_ratio)} within {percent(goal.bound_ratio)}"
 
 
 def _quantity_table(tables: Iterable[QuantityTable]) -> Iterator[str]:
     header = ("quantity", "n", "median", "90th percentile", "worst", "within the bound", "goal", "met")
     met = {True: "yes", False: "no", None: ""}
-    yield from _table(
+    yield from markdown_rows(
         header,
         ([t.title, *_cells(t.overall, t.goal), _goal(t.goal), met[t.overall.goal_met]] for t in tables if t.overall),
     )
@@ -92,24 +94,26 @@ def _kind_table(table: QuantityTable) -> Iterator[str]:
     if table.by_kind:
         yield from ("", f"### {table.title}", "")
         header = ("kind", "n", "median", "90th percentile", "worst", "within the bound")
-        yield from _table(header, ([kind, *_cells(summary, table.goal)] for kind, summary in table.by_kind.items()))
+        yield from markdown_rows(header, ([kind, *_cells(summary, table.goal)] for kind, summary in table.by_kind.items()))
 
 
-def _coverage(found: MemoryAccuracy) -> Iterator[str]:
+def markdown_ranges(found: MemoryAccuracy) -> str:
+    """How often the range of the KV memory held the printed figure, in a sentence."""
     coverage = found.pool_coverage
     if coverage.covered_ratio is None or coverage.median_width_ratio is None:
-        yield "No answer states a range of the KV memory."
-        return
-    yield (
-        f"The range of the KV memory holds the printed figure in {_percent(coverage.covered_ratio)} of {coverage.num_cases} cases "
+        return "No answer states a range of the KV memory."
+    return (
+        f"The range of the KV memory holds the printed figure in {percent(coverage.covered_ratio)} of {coverage.num_cases} cases "
         f"({coverage.num_below} below it, {coverage.num_above} above); its median width is "
-        f"{_percent(coverage.median_width_ratio)} of the figure."
+        f"{percent(coverage.median_width_ratio)} of the figure."
     )
 
 
 def _verdicts(found: MemoryAccuracy) -> Iterator[str]:
     counted = Counter((_OUTCOMES[start.outcome != "started"], start.verdict) for start in found.verdicts)
-    yield from _table(("start", *VERDICTS), ([outcome, *(str(counted[outcome, verdict]) for verdict in VERDICTS)] for outcome in _OUTCOMES))
+    yield from markdown_rows(
+        ("start", *VERDICTS), ([outcome, *(str(counted[outcome, verdict]) for verdict in VERDICTS)] for outcome in _OUTCOMES)
+    )
     yield ""
     yield f"Failed, called serves: {', '.join(found.failed_called_serving()) or 'none'}."
     yield f"Started, called failing: {', '.join(found.started_called_failing()) or 'none'}."
@@ -127,4 +131,4 @@ def _miss(each: Comparison, note: str) -> str:
     told = note if len(note) <= NOTE_CHARACTERS else f"{note[:NOTE_CHARACTERS].rsplit(' ', 1)[0]} ..."
     sign = "+" if each.error_ratio > 0 else "-"
     kind = f"{each.kind}, quantised" if each.quantised else each.kind
-    return f"- {each.case} ({kind}): {each.estimated:.6g} for {each.recorded:.6g}, {sign}{_percent(abs(each.error_ratio))}. {told}".rstrip()
+    return f"- {each.case} ({kind}): {each.estimated:.6g} for {each.recorded:.6g}, {sign}{percent(abs(each.error_ratio))}. {told}".rstrip()
