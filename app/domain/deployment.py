@@ -69,6 +69,8 @@ class Deployment(Given):
     """Pipeline stages."""
     dp: Degree = 1
     """Attention data-parallel ranks of one engine."""
+    dcp: Degree = 1
+    """Decode context-parallel ranks within tp: each keeps 1/dcp of a sequence's tokens in the layers that cache all of them."""
     ep: Degree = 1
     """Expert-parallel degree: 1, or tp x dp."""
     weights: WeightFormat | None = None
@@ -121,6 +123,8 @@ def check_layout(llm: Llm, deployment: Deployment, *, field: str = "/deployment/
     of layers; ep is 1 or tp x dp and needs experts. Source: https://github.com/vllm-project/vllm/blob/main/vllm/config/model.py
     (`verify_with_parallel_config`).
     """
+    if deployment.dcp > 1:
+        _check_context_ranks(llm, deployment)
     tp, pp, ep = deployment.tp, deployment.pp, deployment.ep
     heads = llm.num_attention_heads
     if heads is not None and heads % tp:
@@ -155,3 +159,26 @@ def check_layout(llm: Llm, deployment: Deployment, *, field: str = "/deployment/
         raise InvalidInput(
             f"ep {ep} for {llm.slug}, which has no experts", field="/deployment/ep", value=ep, expected="1 for a dense model"
         )
+
+
+def _check_context_ranks(llm: Llm, deployment: Deployment) -> None:
+    """Refuse context-parallel ranks that vLLM, the one engine that is read here, refuses; raises InvalidInput.
+
+    dcp divides tp; heads that are replicated make room for it: dcp <= tp / key/value heads, and it divides the queries of each; windows
+    are not split. Sources: https://github.com/vllm-project/vllm/blob/v0.25.0/vllm/config/model.py (verify_with_parallel_config),
+    https://github.com/vllm-project/vllm/blob/v0.25.0/vllm/v1/kv_cache_interface.py (SlidingWindowSpec).
+    """
+    tp, dcp = deployment.tp, deployment.dcp
+    expected = None if deployment.engine == "vllm" else "1: it is known for vllm only"
+    if tp % dcp:
+        expected = f"a divisor of tp {tp}"
+    mixers = [group.mixer for group in llm.layer_groups or ()]
+    if any(mixer is not None and mixer.kind == "compressed_attention" for mixer in mixers):
+        expected = "1: layers that compress their history are not split"
+    heads = [mixer for mixer in mixers if mixer is not None and mixer.kind == "attention"]
+    if any(mixer.window_tokens is not None for mixer in heads):
+        expected = "1: layers with windows are not split"
+    elif any(dcp > tp // mixer.num_kv_heads or mixer.num_heads // mixer.num_kv_heads % dcp for mixer in heads):
+        expected = "at most tp / key/value heads, and a divisor of the queries of each"
+    if expected is not None:
+        raise InvalidInput(f"{llm.slug} cannot be served with dcp {dcp} at tp {tp}", field="/deployment/dcp", value=dcp, expected=expected)

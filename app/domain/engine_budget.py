@@ -201,6 +201,7 @@ def pool_of(llm: Llm, engine: EngineMemory, deployment: Deployment, settings: Se
             max_num_batched_tokens=settings.max_num_batched_tokens,
             prefix_caching=deployment.prefix_caching if "prefix_caching" in given else None,
             num_draft_tokens=drafts.num_draft_tokens if drafts else 0,
+            num_context_ranks=deployment.dcp,
         )
     return cell_pool(
         kinds,

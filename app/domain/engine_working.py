@@ -144,6 +144,8 @@ def _blocks_text(pool: PagedPool, tokens: float) -> str:
     counts: dict[str, int] = {}
     for group in pool.groups:
         kind, reach = group.kind, plain(tokens)
+        if kind.kind == "full" and pool.num_context_ranks > 1:
+            reach = f"ceil({reach} / {pool.num_context_ranks})"
         if kind.kind == "sliding":
             reach = f"min({kind.window_tokens} - 1 + {pool.window_batch_tokens}, {reach})"
         elif kind.kind == "chunked":
@@ -163,6 +165,8 @@ def _tokens_step(found: Fit, pool: Pool, length: int, capacity: int) -> Step:
                 "floor(num_blocks / groups) x block_size_tokens",
                 f"floor({blocks} / {len(pool.groups)}) x {pool.block_size_tokens}",
             )
+            if pool.num_context_ranks > 1:
+                formula, text = f"{formula} x dcp", f"{text} x {pool.num_context_ranks}"
         else:
             formula = "floor(num_blocks / blocks of the longest sequence x max_model_len_tokens)"
             text = f"floor({blocks} / {pool.request_blocks(length)} x {length})"

@@ -50,6 +50,8 @@ class PagedPool(NamedTuple):
     num_state_blocks: int
     """State blocks per sequence and group."""
     tokens_line: str
+    num_context_ranks: int = 1
+    """Ranks over which the tokens of full layers are spread."""
 
     @property
     def bytes_per_block(self) -> float:
@@ -63,8 +65,8 @@ class PagedPool(NamedTuple):
     def request_blocks(self, tokens: float) -> int:
         """Blocks of one sequence, summed over the groups.
 
-        full: ceil(L / block); sliding: ceil(min(window - 1 + F, L) / block) + 1; chunked: ceil(min(window + F, L) / block), F the tokens
-        of the steps in flight; state: a fixed number.
+        full: ceil(ceil(L / context ranks) / block); sliding: ceil(min(window - 1 + F, L) / block) + 1; chunked:
+        ceil(min(window + F, L) / block), F the tokens of the steps in flight; state: a fixed number.
         """
         total = 0
         for group in self.groups:
@@ -72,6 +74,8 @@ class PagedPool(NamedTuple):
             if kind.kind == "state":
                 total += self.num_state_blocks
                 continue
+            if kind.kind == "full":
+                reach = math.ceil(tokens / self.num_context_ranks)
             if kind.kind == "sliding":
                 reach = min(kind.window_tokens - 1 + self.window_batch_tokens, tokens)
             elif kind.kind == "chunked":
@@ -88,10 +92,10 @@ class PagedPool(NamedTuple):
         return self.num_blocks(kv_bytes) / self.request_blocks(tokens)
 
     def capacity_tokens(self, kv_bytes: int, length: int) -> int:
-        """pool: blocks // groups x smallest block; concurrency: int(concurrency x max_model_len)."""
+        """pool: blocks // groups x smallest block x context ranks; concurrency: int(concurrency x max_model_len)."""
         if self.tokens_line == "concurrency":
             return int(self.concurrency(kv_bytes, length) * length)
-        return self.num_blocks(kv_bytes) // len(self.groups) * self.block_size_tokens
+        return self.num_blocks(kv_bytes) // len(self.groups) * self.block_size_tokens * self.num_context_ranks
 
 
 def paged_pool(
@@ -103,6 +107,7 @@ def paged_pool(
     max_num_batched_tokens: int,
     prefix_caching: bool | None,
     num_draft_tokens: int,
+    num_context_ranks: int = 1,
 ) -> PagedPool | None:
     """Groups and pages of a model's layers; None for a model without any cache.
 
@@ -123,7 +128,7 @@ def paged_pool(
         page = sum(kind.num_layers * kind.bytes_per_token for kind in kinds) / max(kind.num_layers for kind in kinds) * block
         whole = PageGroup(kinds[0], block)
         layers = -(-max(kind.num_layers for kind in kinds) // pp)
-        return PagedPool(block, (whole,), layers, page, 0, state_blocks, rules.tokens_line)
+        return PagedPool(block, (whole,), layers, page, 0, state_blocks, rules.tokens_line, num_context_ranks)
     state = max((kind.state_bytes for kind in kinds), default=0)
     if state and attention:
         block = hybrid_block_tokens(state, attention[0], rules, block)
@@ -136,7 +141,7 @@ def paged_pool(
         groups += [PageGroup(kind, own)] * -(-kind.num_layers // size)
     window = rules.num_window_batches * max_num_batched_tokens
     smallest = min(group.block_tokens for group in groups)
-    return PagedPool(smallest, tuple(groups), -(-size // pp), page, window, state_blocks, rules.tokens_line)
+    return PagedPool(smallest, tuple(groups), -(-size // pp), page, window, state_blocks, rules.tokens_line, num_context_ranks)
 
 
 def hybrid_block_tokens(state_bytes: int, attention: LayerKind, rules: PagingRules, block_size_tokens: int) -> int:

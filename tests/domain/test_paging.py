@@ -6,11 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app.domain.deployment import Deployment, check_layout
+from app.domain.errors import InvalidInput
 from app.domain.layer_kinds import LayerKind
 from app.domain.paging import CellPool, PagedPool, paged_pool
 from app.domain.paging_rules import PagingRules
 from tests.domain.engines import pool
-from tests.domain.shapes import GIB
+from tests.domain.shapes import BUNDLED, GIB
 
 FULL = LayerKind("full", 12, 4096)
 WINDOW = LayerKind("sliding", 12, 4096, 128)
@@ -124,3 +126,33 @@ def test_a_longer_request_never_reserves_less(short: int, more: int) -> None:
     for model in ("gpt-oss-20b", "qwen3.5-27b", "deepseek-v3", "llama-3.1-8b"):
         found = pool(model, "0.25.1")
         assert found.request_bytes(short) <= found.request_bytes(short + more)
+
+
+def test_context_parallel_ranks_share_the_tokens_of_a_sequence() -> None:
+    alone, shared = (pool("kimi-k2-thinking", "0.11.1", tp=8, dcp=ranks) for ranks in (1, 8))
+    room = int(46.8 * GIB)
+    assert shared.capacity_tokens(room, 131072) == 8 * alone.capacity_tokens(room, 131072) == pytest.approx(5721088, rel=1e-3)
+    assert shared.request_bytes(131072) == alone.request_bytes(131072 // 8)
+
+
+@pytest.mark.parametrize(
+    ("model", "layout", "expected"),
+    [
+        ("kimi-k2-thinking", {"tp": 8, "dcp": 3}, "divisor of tp"),
+        ("kimi-k2-thinking", {"tp": 8, "dcp": 8, "engine": "sglang"}, "vllm only"),
+        ("llama-3.1-8b", {"tp": 8, "dcp": 2}, "key/value heads"),
+        ("qwen3-30b-a3b-2507", {"tp": 8, "dcp": 4}, "key/value heads"),
+        ("gemma-3-27b", {"tp": 16, "dcp": 2}, "windows"),
+        ("deepseek-v4-pro", {"tp": 8, "dcp": 2}, "history"),
+    ],
+    ids=["no-divisor", "other-engine", "no-replicas", "more-than-replicas", "windows", "compressed"],
+)
+def test_context_parallel_ranks_that_no_engine_runs_are_refused(model: str, layout: dict[str, object], expected: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        check_layout(BUNDLED.models[model], Deployment.model_validate({"engine": "vllm", **layout}))
+    assert caught.value.field == "/deployment/dcp"
+    assert expected in (caught.value.expected or "")
+
+
+def test_replicated_heads_make_room_for_context_parallel_ranks() -> None:
+    check_layout(BUNDLED.models["qwen3-30b-a3b-2507"], Deployment(engine="vllm", tp=8, dcp=2))
