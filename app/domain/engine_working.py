@@ -1,11 +1,13 @@
 """The working of a budget by an engine's own rules: what comes off the memory, and how the rest is cut."""
 
+import math
+
 from app.domain.deployment import Deployment
 from app.domain.hardware import Gpu
 from app.domain.memory_fit import Fit
 from app.domain.paging import PAGE_SOURCE, CellPool, PagedPool, Pool
 from app.domain.provenance import Basis, Step, step
-from app.domain.units import plain
+from app.domain.units import exact, plain
 
 _BUDGETS = {
     "of_total": ("ceil(memory_bytes x memory_fraction_ratio)", "ceil({memory} x {fraction})"),
@@ -81,12 +83,16 @@ def _term_steps(found: Fit) -> list[Step]:
             basis="calibrated" if peak.is_known else "assumed",
         )
     ]
-    for name, value in (
-        ("cuda_graph_bytes", terms.cuda_graph_bytes),
-        ("communication_bytes", terms.communication_bytes),
-        ("runtime_bytes", terms.runtime_bytes),
+    for name, formula, value in (
+        (
+            "cuda_graph_bytes",
+            "fixed + by layer and captured batch; 0 where eager or not in the budget",
+            terms.cuda_graph_bytes,
+        ),
+        ("communication_bytes", "by link of the accelerators, 0 for tp 1", terms.communication_bytes),
+        ("runtime_bytes", "by device, and the recurrent states of all sequences where they are beside the blocks", terms.runtime_bytes),
     ):
-        steps.append(step(name, f"constant of {engine.slug}", str(value), value, "bytes", source, basis="calibrated"))
+        steps.append(step(name, f"{engine.slug}: {formula}", str(value), value, "bytes", source, basis="calibrated"))
     return steps
 
 
@@ -95,6 +101,7 @@ def pool_steps(found: Fit, pool: Pool) -> list[Step]:
     length = found.max_model_len_tokens or pool.block_size_tokens
     steps: list[Step] = []
     if isinstance(pool, PagedPool):
+        steps.append(_page_step(pool))
         steps.append(
             step(
                 "num_blocks",
@@ -110,6 +117,21 @@ def pool_steps(found: Fit, pool: Pool) -> list[Step]:
     if capacity is not None:
         steps.append(_tokens_step(found, pool, length, capacity))
     return steps
+
+
+def _page_step(pool: PagedPool) -> Step:
+    """One page of one layer: that of the attention layers where they fill it, the state of a layer without attention, else a mean."""
+    formula, text = "pages of all layers / layers of a group, whose sizes differ", plain(pool.page_bytes)
+    for kind, tokens in pool.groups:
+        if kind.kind == "state" and kind.state_bytes == pool.page_bytes:
+            formula, text = "state of one layer", str(kind.state_bytes)
+        elif math.isclose(kind.bytes_per_token * tokens, pool.page_bytes):
+            formula, text = (
+                "tokens of a block x bytes per token of what one page holds on a rank",
+                f"{tokens} x {plain(kind.bytes_per_token)}",
+            )
+            break
+    return step("page_bytes", formula, text, exact(pool.page_bytes), "bytes", PAGE_SOURCE)
 
 
 def request_steps(pool: Pool, tokens: float, name: str, blocks_name: str) -> list[Step]:

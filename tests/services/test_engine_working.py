@@ -80,3 +80,9 @@ def test_the_replicas_serve_load_and_do_not_fit() -> None:
     assert {answer.verdict for answer in found} == {"serves", "loads_only", "does_not_fit"}
     limits = {answer.limiting for answer in found}
     assert limits >= {None, "weights", "kv_cache", "max_model_len"}
+
+
+def test_the_page_of_a_dense_model_is_its_block_in_bytes() -> None:
+    (answer,) = answers("memory", iter([{"model": "llama-3.1-8b", "gpu": "h100-sxm-80gb", "deployment": {"engine": "vllm"}}]))
+    page = next(step for step in answer.working if step.name == "page_bytes")
+    assert (page.substituted, page.value) == ("16 x 4096", 65536)
