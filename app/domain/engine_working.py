@@ -127,7 +127,7 @@ def _page_step(pool: PagedPool) -> Step:
             formula, text = "state of one layer", str(kind.state_bytes)
         elif math.isclose(kind.bytes_per_token * tokens, pool.page_bytes):
             formula, text = (
-                "tokens of a block x bytes per token of what one page holds on a rank",
+                "tokens of a block x bytes per token of what a page holds",
                 f"{tokens} x {plain(kind.bytes_per_token)}",
             )
             break
