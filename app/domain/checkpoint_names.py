@@ -28,7 +28,8 @@ _ENDINGS: tuple[tuple[str, WeightFormat | None], ...] = (
 _SUFFIXES = tuple((re.compile(rf"[-.](?:{words})$"), weights) for words, weights in _ENDINGS)
 _GGUF_DEFAULT: WeightFormat = "q4_k_m"
 """The kind that llama.cpp downloads where none is named (https://github.com/ggml-org/llama.cpp/blob/master/common/arg.cpp, `-hf`)."""
-_VARIANTS = re.compile(r"-(?:instruct|it|chat|base|hf|pt)$")
+_VARIANTS = re.compile(r"-(?:instruct|thinking|it|chat|base|hf|pt)(?=-|$)")
+"""Words for how a model was trained on, which do not change its layers."""
 _NAMES_KV: frozenset[str] = frozenset({"nvidia"})
 """Publishers whose FP8 and NVFP4 checkpoints ask for a cache in FP8 (https://huggingface.co/nvidia/Gemma-4-31B-IT-NVFP4, config.json)."""
 _FBGEMM: frozenset[str] = frozenset({"meta-llama", "meta"})

@@ -28,6 +28,7 @@ NAMES = [
     ("bartowski/Meta-Llama-3.1-70B-Instruct-GGUF", "llama-3.1-70b", "q4_k_m"),
     ("unsloth/gpt-oss-20b-GGUF:Q8_0", "gpt-oss-20b", "q8_0"),
     ("google/gemma-3-27b-it-qat-q4_0-gguf", "gemma-3-27b", "q4_0"),
+    ("cpatonn/Qwen3-30B-A3B-Thinking-2507-AWQ-4bit", "qwen3-30b-a3b-2507", "awq"),
     ("unsloth/DeepSeek-R1-BF16", "deepseek-r1", None),
     ("unsloth/Llama-3.2-3B-Instruct", "llama-3.2-3b", None),
 ]
