@@ -102,7 +102,7 @@ def express(catalog: Catalog, read: ReadRecord) -> Expressed | NotExpressed:
 
 
 def _request(catalog: Catalog, record: StartUpRecord, reading: Reading) -> MemoryRequest:
-    model = reading.model or record.model_slug or record.model_hf_id
+    model = reading.model or _published(catalog, record) or record.model_slug or record.model_hf_id
     memory = AMPLE_MEMORY_BYTES if record.gpu_memory_gib_total is None else round(record.gpu_memory_gib_total * GIB)
     deployment: dict[str, Any] = {
         "engine": engine_of(record.engine),
@@ -123,6 +123,15 @@ def _request(catalog: Catalog, record: StartUpRecord, reading: Reading) -> Memor
     named = record.gpu_slug if record.gpu_slug and catalog.gpu(record.gpu_slug).memory_bytes is not None else None
     figures: dict[str, Any] = {"memory_bytes": memory} | ({"name": record.gpu} if record.gpu else {})
     return MemoryRequest.model_validate({"model": model, "gpu": named or figures, "deployment": given})
+
+
+def _published(catalog: Catalog, record: StartUpRecord) -> str | None:
+    """The recorded repository where it is known by its name and means the recorded model: recipes differ by publisher."""
+    try:
+        found = catalog.checkpoint(record.model_hf_id)
+    except PlannerError:
+        return None
+    return record.model_hf_id if found.slug == record.model_slug else None
 
 
 def engine_of(name: str) -> str:
