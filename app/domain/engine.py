@@ -116,6 +116,8 @@ class GraphMemory(Given):
     estimated_models: Literal["all", "not_dense"] = "all"
     """Models whose graphs are estimated; those of the others come on top of the budget: `not_dense` are models with experts or a
     recurrent state."""
+    unestimated_vendors: tuple[str, ...] = ()
+    """Makers on whose accelerators no graphs are estimated, so that they come on top as well."""
     fixed_bytes: Bytes
     """Per capture [bytes]."""
     bytes_per_layer_and_graph: Bytes

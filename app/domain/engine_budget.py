@@ -135,8 +135,16 @@ def terms_of(llm: Llm, gpu: Gpu, engine: EngineMemory, deployment: Deployment, s
     runtime += engine.runtime_amd.typical_bytes if (gpu.vendor or "").startswith("AMD") else 0
     runtime += _state_beside_blocks(llm, engine, deployment, settings)
     communication = communication_of(engine, gpu).typical_bytes if deployment.tp > 1 else 0
-    inside = engine.graphs.inside_budget and (engine.graphs.estimated_models == "all" or llm.keeps_state or llm.has_experts)
+    inside = _counts_graphs(llm, gpu, engine)
     return Terms(peak.total_bytes, graphs if inside else 0, communication, runtime, 0 if inside else graphs)
+
+
+def _counts_graphs(llm: Llm, gpu: Gpu, engine: EngineMemory) -> bool:
+    """Whether CUDA graphs are estimated for this model on this accelerator and subtracted from the budget."""
+    model = engine.graphs
+    if not model.inside_budget or (gpu.vendor is not None and gpu.vendor.startswith(model.unestimated_vendors)):
+        return False
+    return model.estimated_models == "all" or llm.keeps_state or llm.has_experts
 
 
 def _state_beside_blocks(llm: Llm, engine: EngineMemory, deployment: Deployment, settings: Settings) -> int:

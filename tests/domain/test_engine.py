@@ -161,22 +161,34 @@ def test_graphs_are_captured_up_to_twice_the_sequences(sequences: int, sizes: in
 
 
 @pytest.mark.parametrize(
-    ("model", "version", "inside"),
+    ("model", "version", "gpu", "inside"),
     [
-        ("qwen3-8b", "0.19.1", False),
-        ("qwen3-8b", "0.20.0", True),
-        ("qwen3-8b", "0.25.0", False),
-        ("qwen3-30b-a3b-2507", "0.25.0", True),
-        ("qwen3.5-27b", "0.25.0", True),
-        ("qwen3-8b", "0.28.0", False),
-        ("qwen3-8b", "0.29.0", True),
+        ("qwen3-8b", "0.19.1", "h100-sxm-80gb", False),
+        ("qwen3-8b", "0.20.0", "h100-sxm-80gb", True),
+        ("qwen3-8b", "0.25.0", "h100-sxm-80gb", False),
+        ("qwen3-30b-a3b-2507", "0.25.0", "h100-sxm-80gb", True),
+        ("qwen3.5-27b", "0.25.0", "h100-sxm-80gb", True),
+        ("qwen3-8b", "0.28.0", "h100-sxm-80gb", False),
+        ("qwen3-8b", "0.29.0", "h100-sxm-80gb", True),
+        ("qwen3-30b-a3b-2507", "0.24.0", "mi300x-192gb", False),
+        ("qwen3-30b-a3b-2507", "0.26.0", "mi300x-192gb", True),
     ],
-    ids=["not-yet", "first", "dense-on-second-runner", "experts", "state", "dense-to-0.28", "second-runner-estimates"],
+    ids=[
+        "not-yet",
+        "first",
+        "dense-on-second-runner",
+        "experts",
+        "state",
+        "dense-to-0.28",
+        "second-runner-estimates",
+        "amd-not-yet",
+        "amd",
+    ],
 )
-def test_graphs_inside_the_budget_by_version_and_kind_of_model(model: str, version: str, inside: bool) -> None:
-    rules, gpu, deployment, llm = engine("vllm", version), BUNDLED.gpus["h100-sxm-80gb"], Deployment(engine="vllm"), BUNDLED.models[model]
-    settings = settings_of(rules, gpu, deployment, 8192)
-    found = terms_of(llm, gpu, rules, deployment, settings, peak_of(llm, rules, deployment, settings, 8192))
+def test_graphs_inside_the_budget_by_version_model_and_device(model: str, version: str, gpu: str, inside: bool) -> None:
+    rules, device, deployment, llm = engine("vllm", version), BUNDLED.gpus[gpu], Deployment(engine="vllm"), BUNDLED.models[model]
+    settings = settings_of(rules, device, deployment, 8192)
+    found = terms_of(llm, device, rules, deployment, settings, peak_of(llm, rules, deployment, settings, 8192))
     assert (found.cuda_graph_bytes > 0, found.graphs_outside_bytes > 0) == (inside, not inside)
 
 
