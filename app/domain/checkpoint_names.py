@@ -26,6 +26,8 @@ _ENDINGS: tuple[tuple[str, WeightFormat | None], ...] = (
 )
 """How names end, and the format that they mean; None for endings that say nothing about size."""
 _SUFFIXES = tuple((re.compile(rf"[-.](?:{words})$"), weights) for words, weights in _ENDINGS)
+_POOLS = re.compile(r"(?<=^qwen3)-embedding|(?<=^qwen3-vl)-embedding")
+"""Families whose embedding models have the layers of their decoders (https://huggingface.co/Qwen/Qwen3-Embedding-8B, config.json)."""
 _GGUF_DEFAULT: WeightFormat = "q4_k_m"
 """The kind that llama.cpp downloads where none is named (https://github.com/ggml-org/llama.cpp/blob/master/common/arg.cpp, `-hf`)."""
 _VARIANTS = re.compile(r"-(?:instruct|thinking|it|chat|base|hf|pt)(?=-|$)")
@@ -43,13 +45,15 @@ class CheckpointName(NamedTuple):
     base: str
     """The name without what it says about formats, in lower case."""
     weights: WeightFormat | None
+    pools: bool = False
+    """An embedding model made of a decoder: it has no output head."""
 
 
 def read_name(name: str) -> CheckpointName:
     """Publisher, base name and format of a repository's name.
 
     >>> read_name("RedHatAI/Llama-3.3-70B-Instruct-FP8-dynamic")
-    CheckpointName(publisher='redhatai', base='llama-3.3-70b-instruct', weights='fp8')
+    CheckpointName(publisher='redhatai', base='llama-3.3-70b-instruct', weights='fp8', pools=False)
     >>> read_name("unsloth/Qwen3-8B-GGUF:Q8_0").weights
     'q8_0'
     """
@@ -68,7 +72,8 @@ def read_name(name: str) -> CheckpointName:
         for ending, weights in _SUFFIXES:
             if match := ending.search(base):
                 base, found, shortened = base[: match.start()], found or weights, True
-    return CheckpointName(publisher, base, found)
+    pools = bool(_POOLS.search(base))
+    return CheckpointName(publisher, _POOLS.sub("", base), found, pools)
 
 
 def names_of_bases(models: Mapping[str, Llm]) -> dict[str, str]:
@@ -96,9 +101,13 @@ def _shortened(base: str) -> str:
 def as_published(llm: Llm, name: str, named: CheckpointName) -> Llm:
     """The model in the format that the name of a checkpoint says, with a note of what was taken; its size is arithmetic over the format."""
     weights = named.weights
+    llm = llm.without_head() if named.pools else llm
     note = f"{BY_NAME}{name} is taken for {llm.slug}"
     if weights is None:
-        return llm.model_copy(update={"notes": (f"{note} as published.", *llm.notes)})
+        loaded = "without output head; task embed samples nothing" if named.pools else "as published"
+        native = NativeWeights(dtype=llm.native.dtype, weights_bytes=2 * llm.num_params, weights_basis="2 bytes x num_params")
+        update = {"notes": (f"{note} {loaded}.", *llm.notes)} | ({"native": native} if named.pools else {})
+        return llm.model_copy(update=update)
     sixteen = {"bf16": "bfloat16", "fp16": "float16"}.get(weights)
     words = None if sixteen else _words(llm, weights, named.publisher)
     kv: KvFormat | None = "fp8" if named.publisher in _NAMES_KV and weights in ("fp8", "nvfp4") else None

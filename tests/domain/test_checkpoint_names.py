@@ -41,6 +41,12 @@ def test_a_name_gives_the_model_and_its_format(name: str, slug: str, words: str 
     assert llm.notes[0].startswith(f"{BY_NAME}{name} is taken for {slug}")
 
 
+def test_an_embedding_model_has_the_layers_of_its_decoder_and_no_head() -> None:
+    """14.1062 GiB were printed for Qwen3-Embedding-8B, about 1.2 GiB less than for the decoder."""
+    loaded = loaded_weights_bytes_per_gpu(CATALOG.checkpoint("Qwen/Qwen3-Embedding-8B"), None, tp=1)
+    assert loaded.bytes_per_gpu / GIB == pytest.approx(14.1062, rel=0.005)
+
+
 def test_what_the_catalog_lists_is_taken_as_it_stands() -> None:
     assert CATALOG.checkpoint("meta-llama/Llama-3.1-8B-Instruct") is CATALOG.model("llama-3.1-8b")
 
