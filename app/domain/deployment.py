@@ -99,7 +99,7 @@ class Deployment(Given):
     """Split long prompts over several steps."""
     prefix_caching: bool = True
     """Reuse the KV cache of common prompt beginnings."""
-    redundant_experts: Annotated[int, Field(ge=0, le=4096)] = 0
+    num_redundant_experts: Annotated[int, Field(ge=0, le=4096)] = 0
     """Copies of experts beside the model's own, over all ranks, with expert parallelism."""
     lora: LoraSlots | None = None
     """Slots for low-rank adapters; None serves none."""
@@ -150,10 +150,10 @@ def check_layout(llm: Llm, deployment: Deployment, *, field: str = "/deployment/
             f"ep {ep} is neither 1 nor tp x dp = {tp * deployment.dp}",
             field="/deployment/ep", value=ep, expected=f"1 or {tp * deployment.dp}",
         )  # fmt: skip
-    if deployment.redundant_experts and ep == 1:
+    if deployment.num_redundant_experts and ep == 1:
         raise InvalidInput(
-            f"redundant_experts {deployment.redundant_experts} without expert parallelism",
-            field="/deployment/redundant_experts", value=deployment.redundant_experts, expected="0 where ep is 1",
+            f"num_redundant_experts {deployment.num_redundant_experts} without expert parallelism",
+            field="/deployment/num_redundant_experts", value=deployment.num_redundant_experts, expected="0 where ep is 1",
         )  # fmt: skip
     if ep > 1 and llm.layer_groups is not None and not llm.num_expert_params:
         raise InvalidInput(

@@ -109,7 +109,7 @@ def _held(
     memory, settings, terms, pool, longest = around.memory_bytes, around.settings, around.terms, around.pool, around.longest_bytes
     loaded = loaded_weights_bytes_per_gpu(
         llm, weights, tp=deployment.tp, pp=deployment.pp, dp=deployment.dp, ep=deployment.ep,
-        redundant_experts=deployment.redundant_experts, engine=engine.engine,
+        redundant_experts=deployment.num_redundant_experts, engine=engine.engine,
         mtp=deployment.speculative is not None and deployment.speculative.draft_model is None,
         draft=deployment.speculative.draft if deployment.speculative is not None else None,
         max_num_batched_tokens=settings.max_num_batched_tokens, unified_memory=is_unified(engine, gpu),

@@ -36,6 +36,7 @@ NAMED_COUNTS = frozenset(
         "tp",
         "pp",
         "dp",
+        "dcp",
         "ep",
         "params",
         "replicas",

@@ -43,14 +43,14 @@ def test_a_generic_engine_says_that_adapters_are_not_counted() -> None:
 
 def test_redundant_experts_take_the_place_of_as_many_experts() -> None:
     layout = {"engine": "sglang", "engine_version": "0.4.6", "tp": 1, "dp": 8, "ep": 8}
-    more = added("deepseek-r1", layout, {"redundant_experts": 32}, "h200-sxm-141gb")
+    more = added("deepseek-r1", layout, {"num_redundant_experts": 32}, "h200-sxm-141gb")
     assert more == pytest.approx(58 * 4 * 3 * 7168 * 2048, rel=0.001)  # four experts more on each rank, in 8 bits
 
 
 def test_redundant_experts_need_expert_parallelism() -> None:
     with pytest.raises(InvalidInput) as refused:
-        ask("deepseek-r1", tp=8, redundant_experts=8)
-    assert refused.value.field == "/deployment/redundant_experts"
+        ask("deepseek-r1", tp=8, num_redundant_experts=8)
+    assert refused.value.field == "/deployment/num_redundant_experts"
 
 
 def test_a_pooling_model_loads_no_head_and_samples_nothing() -> None:
