@@ -62,7 +62,7 @@ def test_pages_go_on_where_the_last_one_ended(client: TestClient) -> None:
         seen += [item["slug"] for item in answer["items"]]
         token = answer["next_page_token"]
     assert token is None
-    assert len(seen) == len(set(seen)) == 324
+    assert len(seen) == len(set(seen)) == 342
 
 
 def has_attention(model: Llm, kind: AttentionKind) -> bool:

@@ -18,7 +18,7 @@ BUNDLED = load_bundled()
 
 
 def test_counts() -> None:
-    assert (len(BUNDLED.gpus), len(BUNDLED.models), len(BUNDLED.prices)) == (63, 324, 22)
+    assert (len(BUNDLED.gpus), len(BUNDLED.models), len(BUNDLED.prices)) == (63, 342, 22)
 
 
 def test_every_file_is_read() -> None:

@@ -3,7 +3,7 @@
 `aiconfigurator_core/` holds verbatim config.json files of a published package (see its MANIFEST.json for version and licence).
 `written_by_transformers.jsonl` holds what the named version of transformers writes from its configuration class with the given
 arguments, and the number of parameters of the model that it builds from them. `published_fields.jsonl` holds the fields of published
-files that say something about size, as the sources of the catalog's entries give them; of four models with a tower that the importer
+files that say something about size, as the sources of the catalog's entries give them; of six models with a tower that the importer
 does not read, and of MiMo, whose prediction layer it does not read either, it holds the language model; of two embedding models it
 says that the head is shared, as their checkpoints have none.
 """
