@@ -11,10 +11,11 @@ from app.domain.weight_schemes import native_scheme
 BY_NAME = "By its name, "
 """How the note begins that says what a name was taken for."""
 _ENDINGS: tuple[tuple[str, WeightFormat | None], ...] = (
+    (r"w-mxfp4-a-fp8", None),  # a checkpoint in MXFP4 as published, with activations in FP8
     (r"(?:unsloth-)?bnb-4bit|bnb|nf4", "bnb-4bit"),
     (r"gptq-(?:int8|8bit)", "int8"),
     (r"awq(?:-(?:int4|4bit|w4a16|marlin))?", "awq"),
-    (r"gptq(?:-(?:int4|4bit|w4a16))?(?:-\d+g)?", "gptq"),
+    (r"gptq(?:-(?:int4|4bit|4b|w4a16))?(?:-\d+g)?", "gptq"),
     (r"(?:quantized\.)?(?:int4|w4a16|4bit)(?:-(?:g\d+|autoround|w4a16|int4))*|autoround(?:-int4|-4bit)?", "int4"),
     (r"(?:quantized\.)?(?:int8|w8a8|w8a16|8bit)(?:-(?:int8|w8a8))?", "int8"),
     (r"fp8(?:-(?:dynamic|kv|block|static|e4m3|w8a8|per-tensor))*", "fp8"),

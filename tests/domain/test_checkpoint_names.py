@@ -29,6 +29,11 @@ NAMES = [
     ("unsloth/gpt-oss-20b-GGUF:Q8_0", "gpt-oss-20b", "q8_0"),
     ("google/gemma-3-27b-it-qat-q4_0-gguf", "gemma-3-27b", "q4_0"),
     ("cpatonn/Qwen3-30B-A3B-Thinking-2507-AWQ-4bit", "qwen3-30b-a3b-2507", "awq"),
+    ("ISTA-DASLab/gemma-3-27b-it-GPTQ-4b-128g", "gemma-3-27b", "gptq"),
+    ("llava-hf/llava-1.5-7b-hf-AWQ", "llava-1.5-7b", "awq"),
+    ("unsloth/Qwen2.5-VL-7B-Instruct-unsloth-bnb-4bit", "qwen2.5-vl-7b", "bnb-4bit"),
+    ("TheBloke/Mistral-7B-Instruct-v0.2-AWQ", "mistral-7b-v0.2", "awq"),
+    ("amd/gpt-oss-120b-w-mxfp4-a-fp8", "gpt-oss-120b", "mxfp4 (MoE experts)"),
     ("unsloth/DeepSeek-R1-BF16", "deepseek-r1", None),
     ("unsloth/Llama-3.2-3B-Instruct", "llama-3.2-3b", None),
 ]
