@@ -43,20 +43,23 @@ def activation_peak(
     max_num_batched_tokens: int,
     max_model_len_tokens: int | None,
     tp: int,
+    dp: int = 1,
+    whole_experts: bool = False,
     leanest: bool = False,
 ) -> ActivationPeak:
     """Peak of the profile run on the rank that samples.
 
     sampler = (c S + 4 rows) V, S sequences (at most the batched tokens), V the padded vocabulary, plus expert workspaces where they
-    persist; forward = inner + 4 M H with inner = 6 M I / tp for dense layers, M k (max(2 I, H) + I) 2 bytes for k experts per token of
-    inner width I / tp, or what a delta-rule layer holds where that is more (`_recurrent_bytes`); inputs = 2 M H. Counts, widths and
-    tokens in; bytes out. Logits are gathered, so tp does not divide the sampler.
+    persist; forward = inner + 4 M H with inner = 6 M I / tp for dense layers, M k (max(2 I, H) + I) 2 bytes for k experts per token
+    (`_expert_workspace_bytes`), or what a delta-rule layer holds where that is more (`_recurrent_bytes`); inputs = 2 M H. Counts, widths
+    and tokens in; bytes out. Logits are gathered, so tp does not divide the sampler.
     """
     hidden, vocabulary = llm.hidden_size, llm.vocab_size
     if hidden is None or llm.layer_groups is None:
         return ActivationPeak(0, model.unknown.typical_bytes, 0, 0, False)
     tokens, rows = max_num_batched_tokens, min(max_num_seqs, max_num_batched_tokens)
-    workspace = _expert_workspace_bytes(llm, hidden, tokens, tp)
+    ranks = dp if model.gathers_ranks else 1
+    workspace = _expert_workspace_bytes(llm, hidden, tokens * ranks, 1 if whole_experts else tp * ranks)
     sampler = 0.0
     if vocabulary is not None and rows:
         padded = -(-vocabulary // VOCABULARY_PADDING) * VOCABULARY_PADDING
@@ -94,13 +97,20 @@ def _recurrent_bytes(llm: Llm, model: ActivationModel) -> float:
     return widest
 
 
-def _expert_workspace_bytes(llm: Llm, hidden: int, tokens: int, tp: int) -> int:
-    """tokens x experts per token x (max(2 I / tp, H) + I / tp) x 2 bytes of the widest experts; 0 for a dense model."""
+def _expert_workspace_bytes(llm: Llm, hidden: int, tokens: int, shards: int) -> int:
+    """tokens x experts per token x (max(2 I, H) + I) x 2 bytes of the widest experts, I the inner width / shards; 0 for a dense model.
+
+    With expert parallelism ranks compute whole experts (one shard), and data-parallel ranks see the tokens of all of them: buffers hold
+    every (token, expert) pair whether or not the expert is on the rank. Sources:
+    https://github.com/vllm-project/vllm/blob/v0.10.1.1/vllm/model_executor/layers/fused_moe/config.py (FusedMoEParallelConfig),
+    https://github.com/vllm-project/vllm/blob/v0.10.1.1/vllm/model_executor/layers/fused_moe/fused_moe.py (intermediate caches),
+    https://github.com/vllm-project/vllm/blob/v0.10.1.1/vllm/distributed/device_communicators/all2all.py (NaiveAll2AllManager).
+    """
     widest = 0.0
     for group in llm.layer_groups or ():
         for part in group.feed_forward:
             if part.kind == "moe":
-                inner = part.intermediate_size / tp
+                inner = part.intermediate_size / shards
                 widest = max(widest, part.num_experts_per_token * (max(2 * inner, part.latent_size or hidden) + inner))
     return int(tokens * widest * ELEMENT_BYTES)
 

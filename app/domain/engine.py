@@ -94,10 +94,11 @@ class ActivationModel(Given):
     """Forward pass, per token and element of the inner width on one rank."""
     bytes_per_hidden_element: Factor = 4
     """Forward pass, per token and element of the residual stream."""
-    bytes_per_channel_gated_element: Factor = 45
-    """Delta rule with one gate per channel, per token and value element on one rank. It is what the layer holds while its core runs;
-    the profile run skips the core in the revisions that were read (0.11.2, 0.26.0), which would leave 14, but the one recorded start
-    of such a model took more than this, so that it stands until another tells."""
+    gathers_ranks: bool = False
+    """Experts of every data-parallel rank work on the tokens of all of them."""
+    bytes_per_channel_gated_element: Factor = 14
+    """Delta rule with one gate per channel, per token and value element on one rank: its projections, as the profile run skips the core
+    (read in 0.11.2 and 0.26.0). The one recorded start of such a model took about 3 GiB more, which is not explained."""
     bytes_per_kept_element: Factor = 2
     """Inputs that stay allocated, per token and element of the residual stream."""
     encoders: tuple[EncoderPeak, ...] = ()

@@ -81,6 +81,8 @@ def peak_of(llm: Llm, engine: EngineMemory, deployment: Deployment, settings: Se
         max_num_batched_tokens=settings.max_num_batched_tokens,
         max_model_len_tokens=length,
         tp=deployment.tp,
+        dp=deployment.dp,
+        whole_experts=deployment.ep > 1,
     )
 
 
@@ -114,6 +116,8 @@ def most_lean_peak_bytes(llm: Llm, engine: EngineMemory, deployment: Deployment,
         max_num_batched_tokens=settings.max_num_batched_tokens,
         max_model_len_tokens=length,
         tp=deployment.tp,
+        dp=deployment.dp,
+        whole_experts=deployment.ep > 1,
         leanest=True,
     ).total_bytes
 

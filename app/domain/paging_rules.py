@@ -37,6 +37,8 @@ class PagingRules(Given):
     """Recurrent state lives in blocks; else it is allocated beside them, for every sequence that may run."""
     wide_state_model_types: tuple[str, ...] = ()
     """Beginnings of `model_type` of state space models whose checkpoints ask for single precision; others keep 16 bits."""
+    compressed_tuples: bool = False
+    """Compressed attention: every group has a page of each size of the history for each of its layers; else pages lie side by side."""
     hybrid_alignment_tokens: PositiveInt = 16
     """Blocks of hybrids are a multiple of this."""
     latent_alignment_tokens: PositiveInt = 16
