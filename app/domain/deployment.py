@@ -105,6 +105,10 @@ class Deployment(Given):
     """Slots for low-rank adapters; None serves none."""
     task: Literal["generate", "embed"] = "generate"
     """`embed` is a pooling model: no output head is loaded, and nothing is sampled."""
+    language_model_only: bool = False
+    """No vision tower is loaded or profiled (vLLM: language_model_only, or a limit of 0 for every modality)."""
+    flashinfer_sampler: bool | None = None
+    """Whether vLLM before 0.17 samples with FlashInfer instead of sorting the logits; None is not known."""
     speculative: Speculative | None = None
     """Speculative decoding."""
     reserve_bytes_per_gpu: Annotated[int, Field(ge=0, le=10**15)] | None = None

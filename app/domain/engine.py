@@ -83,9 +83,11 @@ class ActivationModel(Given):
     bytes_per_logit: Factor
     """Sampler bytes per (sequence, vocabulary entry)."""
     bytes_per_logit_low: Factor
-    """The same where a leaner sampler is installed, unknown from outside."""
+    """The same with FlashInfer's sampler, which does not sort."""
+    lean_if_installed: bool = False
+    """FlashInfer's sampler is used wherever it can be imported, unknown from outside; else only where it is asked for."""
     lean_builds: tuple[str, ...] = ()
-    """Texts in a version that mark builds which bring the leaner sampler."""
+    """Texts in a version that mark builds which sample with it."""
     num_logit_rows_extra: Count = 0
     """Further single-precision rows of the vocabulary, one per multiprocessor."""
     workspace_persists: bool = False

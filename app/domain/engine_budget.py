@@ -68,15 +68,23 @@ def communication_of(engine: EngineMemory, gpu: Gpu) -> Spread:
     return engine.communication_switched if switched else engine.communication_other
 
 
+def samples_lean(engine: EngineMemory, deployment: Deployment) -> bool | None:
+    """Whether the engine samples with FlashInfer instead of a sort: as stated, else by its build; None where the image decides."""
+    if deployment.flashinfer_sampler is not None:
+        return deployment.flashinfer_sampler
+    if any(part in (deployment.engine_version or "") for part in engine.activation.lean_builds):
+        return True
+    return None if engine.activation.lean_if_installed else False
+
+
 def peak_of(llm: Llm, engine: EngineMemory, deployment: Deployment, settings: Settings, length: int | None) -> ActivationPeak:
     """The profile run of the deployment, or the compute buffer of its micro-batch."""
     if engine.activation.compute_buffer is not None:
         return _compute_buffer(llm, engine.activation, deployment, settings, length)
-    builds = engine.activation.lean_builds
     return activation_peak(
         llm,
         engine.activation,
-        leanest=any(part in (deployment.engine_version or "") for part in builds),
+        leanest=samples_lean(engine, deployment) is True,
         max_num_seqs=0 if deployment.task == "embed" else settings.max_num_seqs,
         max_num_batched_tokens=settings.max_num_batched_tokens,
         max_model_len_tokens=length,
@@ -118,7 +126,7 @@ def most_lean_peak_bytes(llm: Llm, engine: EngineMemory, deployment: Deployment,
         tp=deployment.tp,
         dp=deployment.dp,
         whole_experts=deployment.ep > 1,
-        leanest=True,
+        leanest=samples_lean(engine, deployment) is not False,
     ).total_bytes
 
 

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from app.domain.deployment import FITTED_LENGTH, Deployment
 from app.domain.engine import EngineMemory, version_key
-from app.domain.engine_budget import NO_TERMS, most_lean_peak_bytes
+from app.domain.engine_budget import NO_TERMS, most_lean_peak_bytes, samples_lean
 from app.domain.engine_defaults import device_class
 from app.domain.hardware import Gpu
 from app.domain.llm import Llm
@@ -37,8 +37,12 @@ def doubts_of(found: Fit, llm: Llm, gpu: Gpu, deployment: Deployment) -> Doubts:
         return Doubts(0, 0, {}, _fitted_length(found, deployment))
     lean = peak.total_bytes - most_lean_peak_bytes(llm, engine, deployment, settings, found.max_model_len_tokens)
     costs, notes = _costs(found, gpu, deployment, engine, lean), []
-    if lean > 0 and engine.activation.bytes_per_logit_low < engine.activation.bytes_per_logit:
-        message = f"Whether the image brings FlashInfer is not known: with its sampler the KV cache is up to {gigabytes(lean)} larger."
+    leaner = engine.activation.bytes_per_logit_low < engine.activation.bytes_per_logit and samples_lean(engine, deployment) is None
+    if lean > 0 and leaner:
+        message = (
+            f"flashinfer_sampler was not given: logits are taken to be sorted; with the package in the image the KV cache is up to "
+            f"{gigabytes(lean)} larger."
+        )
         notes.append(Note(code="unknown_image", message=message))
     below, above = 0, lean
     if deployment.engine_version is None or version_key(deployment.engine_version) is None:

@@ -243,6 +243,15 @@ class Llm(Given):
         fewer = {"num_params": self.num_params - head, "num_active_params": self.num_active_params - head}
         return self.model_copy(update=fewer | {"tie_word_embeddings": True, "lm_head_bias": False})
 
+    def without_vision(self) -> "Llm":
+        """The same as a language model alone: neither vision tower nor projector is loaded, 16 bits per parameter less are stored."""
+        tower, native = self.num_vision_params or 0, self.native
+        if not tower or self.num_params - tower < self.num_active_params:
+            return self
+        if native.weights_bytes is not None:
+            native = native.model_copy(update={"weights_bytes": max(0, native.weights_bytes - 2 * tower)})
+        return self.model_copy(update={"num_params": self.num_params - tower, "num_vision_params": None, "native": native})
+
     def num_params_by_class(self) -> dict[TensorClass, int]:
         """Parameters by class of tensor: they sum to `num_params` where layer groups and sizes are complete."""
         found: dict[TensorClass, int] = {}

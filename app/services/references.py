@@ -34,8 +34,12 @@ def resolve_model(catalog: Catalog, reference: ModelRef) -> Llm:
 
 
 def resolve_served(catalog: Catalog, reference: ModelRef, deployment: Deployment) -> Llm:
-    """The model as the deployment loads it: without its output head where it only pools. Raises as `resolve_model` does."""
+    """The model as the deployment loads it: without its output head where it only pools, without a vision tower for text alone.
+
+    Raises as `resolve_model` does.
+    """
     llm = resolve_model(catalog, reference)
+    llm = llm.without_vision() if deployment.language_model_only else llm
     return llm.without_head() if deployment.task == "embed" else llm
 
 

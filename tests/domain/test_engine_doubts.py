@@ -50,10 +50,22 @@ def test_a_fraction_that_is_given_is_not_in_doubt() -> None:
 
 
 @pytest.mark.parametrize(
-    ("version", "told"), [("0.11.2", True), ("0.11.2+nv25.11", False), ("0.19.1", False)], ids=["sorts", "brings-it", "does-not-sort"]
+    ("version", "told"),
+    [("0.11.0", True), ("0.11.2", False), ("0.10.2+nv25.09", False), ("0.19.1", False)],
+    ids=["if-installed", "opt-in", "brings-it", "does-not-sort"],
 )
 def test_an_image_that_may_bring_another_sampler_is_told(version: str, told: bool) -> None:
     assert ("unknown_image" in codes(found(engine_version=version, max_num_seqs=1024))) == told
+
+
+@pytest.mark.parametrize("version", ["0.10.2", "0.12.0"])
+def test_a_stated_sampler_is_believed(version: str) -> None:
+    """(38.5 - 14) bytes x sequences x vocabulary, with a range that no longer holds the other sampler."""
+    sorts, lean = (found(engine_version=version, max_num_seqs=1024, flashinfer_sampler=given) for given in (False, True))
+    freed = int((38.5 - 14) * 1024 * 128_256)
+    assert lean.kv_room_bytes - sorts.kv_room_bytes == pytest.approx(freed, abs=1)
+    assert range_of(lean)[1] - range_of(sorts)[1] == pytest.approx(freed, abs=1)
+    assert "unknown_image" not in codes(sorts) | codes(lean)
 
 
 @pytest.mark.parametrize("code", ["max_num_seqs", "max_num_batched_tokens", "memory_fraction_ratio"])

@@ -65,3 +65,13 @@ def test_a_pooling_model_loads_no_head_and_samples_nothing() -> None:
 def test_a_tied_head_is_the_embedding_and_stays() -> None:
     llm = BUNDLED.models["qwen3-0.6b"]
     assert llm.without_head() is llm
+
+
+def test_a_language_model_alone_loads_and_profiles_no_tower() -> None:
+    """Recorded: 27.67 GiB at 0.27.1, https://github.com/phivan3008/meeting-translator (vllm_serve.log)."""
+    tower = BUNDLED.models["qwen3.6-27b"].num_vision_params or 0
+    given: dict[str, Any] = {"engine_version": "0.27.1", "max_num_seqs": 32, "max_num_batched_tokens": 4096, "enforce_eager": True}
+    whole, alone = (ask("Qwen/Qwen3.6-27B-FP8", **given, language_model_only=only) for only in (False, True))
+    assert whole.per_gpu.weights_bytes - alone.per_gpu.weights_bytes == pytest.approx(2 * tower, rel=0.01)
+    assert alone.per_gpu.weights_bytes / GIB == pytest.approx(27.67, rel=0.01)
+    assert alone.per_gpu.kv_cache_bytes > whole.per_gpu.kv_cache_bytes
