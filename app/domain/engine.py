@@ -186,7 +186,7 @@ class EngineMemory(Given):
     static_reserve: StaticReserve | None = None
     """Reserve from which the engine derives its fraction."""
     vision_fraction_ratio: Share = 1
-    """Factor on a derived fraction for models with a vision tower."""
+    """Factor on a default fraction for models with a vision tower."""
     class_reserve_speculative_bytes: Bytes = 0
     """With a draft model or layers, more than the reserve of the class [bytes]."""
     paging: PagingRules
@@ -232,15 +232,24 @@ def version_key(text: str | None) -> tuple[int, int, int] | None:
     return (int(found[1]), int(found[2]), int(found[3] or 0)) if found else None
 
 
+NEWEST_PATCH = 10**6
+"""Beyond the patch number of any release."""
+
+
 def newest_first(engines: Iterable[EngineMemory]) -> list[EngineMemory]:
     """The values of one engine, newest versions first."""
     return sorted(engines, key=lambda engine: version_key(engine.from_version) or (-1, 0, 0), reverse=True)
 
 
 def engine_memory(engines: Iterable[EngineMemory], name: str, version: str | None, *, field: str) -> EngineMemory:
-    """The rules of an engine in a version: the newest known when the version is not given or not understood; raises UnknownName."""
+    """The rules of an engine in a version, the newest known when it is not given or not understood; raises UnknownName.
+
+    A version of two numbers names a series and stands for its newest release.
+    """
     known = newest_first(engine for engine in engines if engine.engine == name)
     if not known:
         raise UnknownName(f"no memory accounting of engine {name[:100]!r} in the catalog", field=field, value=name[:100])
     key = version_key(version)
+    if key is not None and re.fullmatch(r"v?\d+\.\d+(?!\.?\d).*", version or ""):  # a series: its newest release
+        key = *key[:2], NEWEST_PATCH
     return known[0] if key is None else next((engine for engine in known if engine.covers(key)), known[-1])

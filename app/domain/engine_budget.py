@@ -230,4 +230,5 @@ def pool_of(llm: Llm, engine: EngineMemory, deployment: Deployment, settings: Se
         pp=deployment.pp,
         max_num_batched_tokens=settings.max_num_batched_tokens,
         num_slots=deployment.max_num_seqs or rules.num_slots,
+        num_states=None if deployment.prefix_caching else deployment.max_num_seqs,
     )

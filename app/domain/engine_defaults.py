@@ -62,7 +62,7 @@ def _default_fraction(
     engine: EngineMemory, gpu: Gpu, deployment: Deployment, chunk: int, usual: SchedulerDefaults, llm: Llm | None
 ) -> float | None:
     """The engine's own fraction: round((memory - reserve) / memory, 3) with the reserve of the device class or of the settings, else by
-    the size of the replica, else one number; a vision tower multiplies what is derived."""
+    the size of the replica, else one number; a vision tower multiplies it."""
     memory, ranks = gpu.require_memory_bytes(), deployment.tp * deployment.pp
     drafts = deployment.speculative is not None
     reserve = engine.static_reserve
@@ -70,7 +70,8 @@ def _default_fraction(
         kept = usual.reserved_bytes + usual.reserved_bytes_per_gpu * ranks
         kept += engine.class_reserve_speculative_bytes if drafts else 0
     elif engine.fractions or reserve is None:
-        return next((each.fraction_ratio for each in engine.fractions if ranks >= each.num_gpus), engine.default_fraction_ratio)
+        by_size = next((each.fraction_ratio for each in engine.fractions if ranks >= each.num_gpus), engine.default_fraction_ratio)
+        return None if by_size is None else by_size * _vision_ratio(engine, llm)
     else:
         kept = reserve_bytes(
             reserve,
@@ -82,8 +83,11 @@ def _default_fraction(
             latent=llm is not None and any(isinstance(group.mixer, LatentAttention) for group in llm.layer_groups or ()),
             drafts=drafts,
         )
-    fraction = max(0.01, round((memory - kept) / memory, 3))
-    return fraction * engine.vision_fraction_ratio if llm is not None and llm.num_vision_params else fraction
+    return max(0.01, round((memory - kept) / memory, 3)) * _vision_ratio(engine, llm)
+
+
+def _vision_ratio(engine: EngineMemory, llm: Llm | None) -> float:
+    return engine.vision_fraction_ratio if llm is not None and llm.num_vision_params else 1
 
 
 _CAPTURED = (1, 2, 4, *range(8, 256, 8), *range(256, 513, 16))

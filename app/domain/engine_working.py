@@ -112,11 +112,24 @@ def pool_steps(found: Fit, pool: Pool) -> list[Step]:
                 PAGE_SOURCE,
             )
         )
+    elif isinstance(pool, CellPool) and found.state_bytes:
+        steps.append(_state_step(found, pool))
     steps += request_steps(pool, length, "kv_bytes_per_longest_sequence_per_gpu", "num_blocks_per_longest_sequence")
     capacity = found.capacity_tokens()
     if capacity is not None:
         steps.append(_tokens_step(found, pool, length, capacity))
     return steps
+
+
+def _state_step(found: Fit, pool: CellPool) -> Step:
+    """States that the engine sizes apart from keys and values [bytes]."""
+    kv, fixed, ratio = found.kv_cache_bytes, pool.fixed_state_bytes, plain(pool.state_pool_ratio)
+    if fixed:
+        formula, text = "min(max_num_seqs x state of one sequence, kv_cache_bytes)", f"min({fixed}, {kv})"
+    else:
+        formula = "kv_cache_bytes - floor(kv_cache_bytes / (1 + pool of states / pool of keys and values))"
+        text = f"{kv} - floor({kv} / (1 + {ratio}))"
+    return step("state_bytes", formula, text, found.state_bytes, "bytes", PAGE_SOURCE)
 
 
 def _page_step(pool: PagedPool) -> Step:
@@ -194,10 +207,10 @@ def _tokens_step(found: Fit, pool: Pool, length: int, capacity: int) -> Step:
             text = f"floor({blocks} / {pool.request_blocks(length)} x {length})"
     elif isinstance(pool, CellPool) and pool.fixed_length:
         formula, text = "max_model_len_tokens where the KV cache of one context fits, else 0", str(capacity)
-    elif isinstance(pool, CellPool) and not pool.windows and not pool.state_bytes:
+    elif isinstance(pool, CellPool) and pool.counts_tokens:
         block = pool.block_size_tokens
-        formula = "floor(kv_cache_bytes / (1 + pool of states / pool of keys and values) / bytes_per_token / block) x block"
-        text = f"floor({kv_bytes} / (1 + {plain(pool.state_pool_ratio)}) / {plain(pool.bytes_per_token)} / {block}) x {block}"
+        formula = "floor((kv_cache_bytes - state_bytes) / bytes_per_token / block) x block"
+        text = f"floor(({kv_bytes} - {found.state_bytes}) / {plain(pool.bytes_per_token)} / {block}) x {block}"
     else:
         formula = "floor(kv_cache_bytes / kv_bytes_per_longest_sequence_per_gpu x max_model_len_tokens)"
         text = f"floor({kv_bytes} / {pool.request_bytes(length)} x {length})"

@@ -44,8 +44,10 @@ def layer_kinds(llm: Llm, kv_format: KvFormat, rules: PagingRules, *, tp: int, s
     """Kinds of the layers with a cache; multi-token prediction layers join the full attention where speculation uses them.
 
     Per layer and token: max(1, kv_heads / tp) x (key_dim + value_dim) x bytes, the latent on every rank; windows count as full layers
-    where the engine knows none.
+    where the engine knows none, or keeps them apart for other models only.
     """
+    if rules.window_model_types and not (llm.model_type or "").startswith(rules.window_model_types):
+        rules = rules.model_copy(update={"windows": False, "chunked_windows": False})
     size = KV_CACHE[kv_format].bytes_per_element
     wide = (llm.model_type or "").startswith(rules.wide_state_model_types)
     drafts = speculative.num_draft_tokens if speculative else 0

@@ -46,6 +46,8 @@ class MemoryPerGpu(Value):
     """Outside the engine's budget: memory - budget [bytes]."""
     kv_cache_bytes: int
     """KV cache pool [bytes]."""
+    state_bytes: int
+    """Of `kv_cache_bytes`, recurrent states where the engine sizes them apart from keys and values (SGLang); else 0 [bytes]."""
 
 
 class MemoryAtPrecision(Value):
@@ -184,6 +186,7 @@ def answer_memory(
             runtime_bytes=found.terms.runtime_bytes,
             safety_bytes=found.memory_bytes - found.budget_bytes + max(0, found.kv_room_bytes) - found.kv_cache_bytes,
             kv_cache_bytes=found.kv_cache_bytes,
+            state_bytes=found.state_bytes,
         ),
         weights_bytes=found.weights.num_bytes,
         kv_cache=resolve_kv_format(llm, deployment.kv_cache),

@@ -8,7 +8,7 @@ from app.domain.engine_budget import NO_TERMS, Terms
 from app.domain.engine_defaults import Settings
 from app.domain.kv_cache import KvCost
 from app.domain.loaded_weights import LoadedWeights
-from app.domain.paging import Pool
+from app.domain.paging import CellPool, Pool
 from app.domain.provenance import Note
 from app.domain.start_checks import KV_CHECKS, Check, first_failure
 from app.domain.weights import WeightsSize
@@ -61,6 +61,11 @@ class Fit(NamedTuple):
         """KV cache pool on one accelerator [bytes]; exactly one context where the engine allocates no more."""
         room = max(0, self.kv_room_bytes)
         return min(room, self.longest_sequence_bytes) if self.holds_one_context else room
+
+    @property
+    def state_bytes(self) -> int:
+        """Of the pool, recurrent states that the engine sizes apart from keys and values; 0 elsewhere [bytes]."""
+        return self.pool.state_pool_bytes(self.kv_cache_bytes) if isinstance(self.pool, CellPool) else 0
 
     @property
     def holds_requests(self) -> bool:

@@ -170,10 +170,27 @@ class CellPool(NamedTuple):
     """Memory of recurrent state / memory of the KV cache where both are sized ahead; 0 elsewhere."""
     fixed_length: bool
     """The pool is exactly one context."""
+    fixed_state_bytes: int = 0
+    """State of all sequences that may run, where their number is given and states are sized apart [bytes]."""
+
+    def state_pool_bytes(self, kv_bytes: int) -> int:
+        """Of the pool, what states take apart from keys and values: sequences x state, or kv ratio / (1 + ratio) [bytes]."""
+        if self.fixed_state_bytes:
+            return min(self.fixed_state_bytes, kv_bytes)
+        return kv_bytes - int(kv_bytes / (1 + self.state_pool_ratio))
+
+    def whole_bytes(self, token_bytes: int) -> int:
+        """The pool whose keys and values take `token_bytes`: `state_pool_bytes` backwards [bytes]."""
+        return token_bytes + (self.fixed_state_bytes or round(token_bytes * self.state_pool_ratio))
 
     def num_blocks(self, kv_bytes: int) -> int | None:
         """None: sized in tokens."""
         return None
+
+    @property
+    def counts_tokens(self) -> bool:
+        """Whether the pool is a number of tokens, whatever their sequences."""
+        return not self.windows and (not self.state_bytes or bool(self.fixed_state_bytes))
 
     def request_bytes(self, tokens: float) -> int:
         """bytes per token x L + sum of windows x min(L, cells) + state, times 1 + the share of state pools [bytes]."""
@@ -184,24 +201,36 @@ class CellPool(NamedTuple):
         return math.ceil(total * (1 + self.state_pool_ratio))
 
     def concurrency(self, kv_bytes: int, tokens: float) -> float:
-        """Pool / memory of one sequence."""
+        """Pool / memory of one sequence; keys and values alone where the states of all sequences are allocated."""
         needed = self.request_bytes(tokens)
+        if self.fixed_state_bytes:
+            needed, kv_bytes = needed - self.state_bytes, kv_bytes - self.state_pool_bytes(kv_bytes)
         return kv_bytes / needed if needed else 0.0
 
     def capacity_tokens(self, kv_bytes: int, length: int) -> int:
-        """One context where the pool is sized for it; else tokens of the pool: floor(kv / bytes per token), whole blocks."""
+        """One context where the pool is sized for it; else floor((kv - states sized apart) / bytes per token), whole blocks."""
         if self.fixed_length:
             return length if kv_bytes >= self.request_bytes(length) else 0
-        if not self.windows and not self.state_bytes:
-            tokens = int(kv_bytes / (1 + self.state_pool_ratio) // self.bytes_per_token) if self.bytes_per_token else 0
+        if self.counts_tokens:
+            tokens = int((kv_bytes - self.state_pool_bytes(kv_bytes)) // self.bytes_per_token) if self.bytes_per_token else 0
             return tokens // self.block_size_tokens * self.block_size_tokens
         return int(self.concurrency(kv_bytes, length) * length)
 
 
 def cell_pool(
-    kinds: list[LayerKind], rules: PagingRules, *, block_size_tokens: int, pp: int, max_num_batched_tokens: int, num_slots: int
+    kinds: list[LayerKind],
+    rules: PagingRules,
+    *,
+    block_size_tokens: int,
+    pp: int,
+    max_num_batched_tokens: int,
+    num_slots: int,
+    num_states: int | None = None,
 ) -> CellPool:
-    """A pool of tokens or cells; see `CellPool` for what is in it. Layers are those of the fullest pipeline stage."""
+    """A pool of tokens or cells; see `CellPool` for what is in it. Layers are those of the fullest pipeline stage.
+
+    `num_states` are the sequences whose states are allocated ahead in place of `state_pool_ratio`, where it is given.
+    """
     if not rules.state_in_blocks:
         kinds = [kind for kind in kinds if kind.kind != "state"]
     stage = {kind: -(-kind.num_layers // pp) for kind in kinds}
@@ -215,7 +244,8 @@ def cell_pool(
         slots = num_slots if not rules.paged else 1
         batch = max_num_batched_tokens if not rules.paged else 0
         windows = tuple((count * kind.bytes_per_token, kind.window_tokens * slots + batch) for kind, count in windowed)
-    ahead = rules.state_pool_ratio if state and rules.state_pool_ratio is not None else 0.0
+    sized_apart = bool(state) and rules.state_pool_ratio is not None
+    ahead = rules.state_pool_ratio or 0.0 if sized_apart and num_states is None else 0.0
     return CellPool(
         block_size_tokens if rules.paged else 1,
         full,
@@ -224,4 +254,5 @@ def cell_pool(
         0 if ahead else state,
         ahead,
         not rules.paged,
+        state * (num_states or 0) if sized_apart else 0,
     )

@@ -19,6 +19,8 @@ class PagingRules(Given):
     """Windowed layers keep their window only; else the whole length."""
     chunked_windows: bool = True
     """The same for chunked local attention."""
+    window_model_types: tuple[str, ...] = ()
+    """Beginnings of `model_type` of the models whose windows the engine keeps apart, where it lists them; none: all models."""
     num_window_batches: Count = 1
     """Steps of max_num_batched_tokens that a window keeps beside itself."""
     group_padding_ratio: Annotated[float, Field(ge=1, le=10)] = 1
@@ -48,7 +50,8 @@ class PagingRules(Given):
     window_pool_ratio: Factor | None = None
     """Tokens of the pool of windowed layers / tokens of the pool of full layers, where both are sized ahead."""
     state_pool_ratio: Factor | None = None
-    """Memory of recurrent state / memory of the KV cache, where both are sized ahead."""
+    """Memory of recurrent state / memory of the KV cache, where both are sized ahead; without prefix caching and with a given number of
+    sequences, the states of these in its place."""
     window_rounding_tokens: PositiveInt = 1
     """Cells of windowed layers are rounded up to a multiple of this."""
     default_block_tokens: PositiveInt = 16

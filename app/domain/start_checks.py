@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from app.domain.engine import CheckName, EngineMemory
-from app.domain.paging import PagedPool, Pool
+from app.domain.paging import CellPool, PagedPool, Pool
 from app.domain.units import GIB
 
 KV_CHECKS: tuple[CheckName, ...] = ("kv_memory", "max_model_len", "state_blocks")
@@ -91,6 +91,11 @@ def _blocks_beyond_sequences(given: CheckInputs) -> int | None:
     return int((pool.num_blocks(max(0, given.kv_room_bytes)) - given.max_num_seqs) * pool.bytes_per_block)
 
 
+def _room_beside_states(given: CheckInputs) -> int:
+    """Room for the KV cache without the states that are allocated for every sequence that may run [bytes]."""
+    return given.kv_room_bytes - (given.pool.fixed_state_bytes if isinstance(given.pool, CellPool) else 0)
+
+
 def _free_for_graphs(given: CheckInputs) -> int:
     return given.memory_bytes - given.budget_bytes + given.activation_bytes
 
@@ -99,7 +104,7 @@ _MARGINS: dict[CheckName, Callable[[CheckInputs], int | None]] = {
     "free_memory": lambda given: given.memory_bytes - given.budget_bytes,
     "weights_load": lambda given: given.memory_bytes - given.weights_bytes,
     "profile_run": lambda given: given.memory_bytes - _profiled_bytes(given),
-    "kv_memory": lambda given: given.kv_room_bytes,
+    "kv_memory": _room_beside_states,
     "max_model_len": _missing_for_longest,
     "state_blocks": _blocks_beyond_sequences,
     "graph_capture": lambda given: _free_for_graphs(given) - given.graphs_outside_bytes if given.captures_graphs else None,
@@ -129,8 +134,10 @@ def _profile_run(given: CheckInputs) -> str:
 
 
 def _kv_memory(given: CheckInputs) -> str:
-    if given.kv_room_bytes <= 0:
-        return f"The budget leaves nothing for the KV cache: {_gib(-given.kv_room_bytes)} are missing."
+    room = _room_beside_states(given)
+    if room <= 0:
+        states = "" if room == given.kv_room_bytes else f" beside the states of {given.max_num_seqs} sequences"
+        return f"The budget leaves nothing for the KV cache{states}: {_gib(-room)} are missing."
     return f"The budget leaves {_gib(given.kv_room_bytes)} for the KV cache."
 
 

@@ -110,7 +110,7 @@ def test_a_given_pool_is_the_pool_of_the_answer(catalog: Catalog, records: list[
     expressed = next(express(catalog, each) for each in records if each.record.id == "mc-011")
     assert isinstance(expressed, Expressed)
     for pool in (5 * GIB, 500 * GIB):  # within the device, and more than it has
-        given = answer_given_pool(catalog, expressed.request, pool)
+        given = answer_given_pool(catalog, expressed, pool)
         assert given.per_gpu.kv_cache_bytes == pool
         assert given.kv_capacity_tokens == pool // 131072
 

@@ -72,6 +72,21 @@ def test_a_vision_tower_lowers_the_fraction_of_older_sglang(version: str, fracti
     assert found.fraction == pytest.approx(fraction)
 
 
+@pytest.mark.parametrize(
+    ("version", "slug"),
+    [("0.5", "sglang-0.5.20"), ("0.5.3", "sglang-0.5.3-0.5.7"), ("v0.4 (2025-07)", "sglang-0.4.8-0.5.2"), ("0.4.6.post5", "sglang-0.4.6")],
+)
+def test_a_series_stands_for_its_newest_release(version: str, slug: str) -> None:
+    assert engine("sglang", version).slug == slug
+
+
+@pytest.mark.parametrize(("version", "fraction"), [("0.4.4", 0.88 * 0.95), ("0.4.7", 0.88 * 0.9)])
+def test_a_vision_tower_lowers_the_fraction_of_older_sglang(version: str, fraction: float) -> None:
+    rules, deployment = engine("sglang", version), Deployment(engine="sglang")
+    found = settings_of(rules, H100, deployment, None, BUNDLED.models["gemma-3-4b"])
+    assert found.fraction == pytest.approx(fraction)
+
+
 def test_the_generic_engine_has_no_rules_and_others_are_known_by_name() -> None:
     assert CATALOG.engine("generic") is None
     with pytest.raises(UnknownName, match="vllm"):

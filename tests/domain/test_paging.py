@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from app.domain.deployment import Deployment, check_layout
 from app.domain.errors import InvalidInput
-from app.domain.layer_kinds import LayerKind
+from app.domain.layer_kinds import LayerKind, layer_kinds
 from app.domain.paging import CellPool, PagedPool, paged_pool
 from app.domain.paging_rules import PagingRules
 from tests.domain.engines import pool
@@ -116,9 +116,25 @@ def test_cells_of_windows_are_rounded_and_counted_per_slot(build: str, cells: in
     assert found.capacity_tokens(found.request_bytes(131072), 131072) == 131072
 
 
-def test_sglang_sizes_two_pools_by_ratio() -> None:
-    found = pool("gpt-oss-20b", "0.5.2", name="sglang")
-    assert found.capacity_tokens(12 * 2048 * 1800, 131072) == pytest.approx(1000, abs=1)
+@pytest.mark.parametrize(
+    ("model", "version", "share"),
+    [
+        ("gpt-oss-20b", "0.5.20", 0.8),
+        ("gpt-oss-20b", "0.5.8", 0.8),
+        ("gpt-oss-20b", "0.5.7", 1),
+        ("llama-4-scout", "0.5.8", 0.8),
+        ("llama-4-scout", "0.5.3", 1),
+        ("gemma-4-31b", "0.5.13", 0.8),
+        ("gemma-3-27b", "0.5.20", 1),
+        ("gemma-3-27b", "0.4.4", 1),
+    ],
+)
+def test_sglang_sizes_a_pool_of_windows_by_ratio_for_the_models_it_lists(model: str, version: str, share: float) -> None:
+    found = pool(model, version, name="sglang")
+    kinds = layer_kinds(BUNDLED.models[model], "bf16", PagingRules(), tp=1)
+    per_token = sum(kind.num_layers * kind.bytes_per_token * (share if kind.window_tokens else 1) for kind in kinds)
+    assert any(kind.window_tokens for kind in kinds)
+    assert found.capacity_tokens(int(1000 * per_token), 131072) == pytest.approx(1000, abs=1)
 
 
 @given(st.integers(1, 10**6), st.integers(1, 10**6))

@@ -53,6 +53,17 @@ def test_older_versions_cap_the_graphs_instead_of_counting_state_blocks() -> Non
     assert started("qwen3.6-27b", "0.25.1", max_num_seqs=1024, max_model_len_tokens=8192, enforce_eager=True).verdict == "serves"
 
 
+def test_sglang_without_prefix_caching_allocates_the_states_of_all_sequences_first() -> None:
+    bare: dict[str, Any] = {"name": "sglang", "version": "0.5.12", "prefix_caching": False, "memory_fraction_ratio": 0.85}
+    few, many = (started("qwen3.6-27b", max_num_seqs=count, weights="fp8", **bare) for count in (8, 4000))
+    assert 8 * few.cost.state_bytes == few.state_bytes  # type: ignore[union-attr]
+    assert (few.verdict, many.verdict, many.limiting) == ("serves", "loads_only", "kv_cache")
+    assert "states of 4000 sequences" in (many.failed_check.message if many.failed_check else "")
+    shared = started("qwen3.6-27b", max_num_seqs=8, weights="fp8", **{**bare, "prefix_caching": True})
+    assert shared.state_bytes == pytest.approx(0.9 / 1.9 * shared.kv_cache_bytes)
+    assert (shared.capacity_tokens() or 0) < (few.capacity_tokens() or 0)
+
+
 def test_sglang_starts_with_a_pool_shorter_than_one_request() -> None:
     tight: dict[str, Any] = {"gpu": "rtx-3090-24gb", "max_model_len_tokens": 131072}
     assert started("llama-3.1-8b", "0.5.2", name="sglang", **tight).verdict == "serves"
