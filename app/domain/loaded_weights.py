@@ -11,7 +11,7 @@ from app.domain.precision import WEIGHTS, WeightFormat
 from app.domain.provenance import Basis
 from app.domain.tensors import Tensor
 from app.domain.units import plain
-from app.domain.weight_schemes import SIXTEEN, Cost, Costs, Scheme, scheme_of
+from app.domain.weight_schemes import SIXTEEN, Cost, Costs, Scheme, scheme_of, without_padding
 from app.domain.weights import weights_bytes_per_gpu, weights_size
 
 VOCAB_MULTIPLE = 64
@@ -92,6 +92,7 @@ def loaded_weights_bytes_per_gpu(
     mtp: bool = False,
     max_num_batched_tokens: int = 0,
     unified_memory: bool = False,
+    mxfp4_scale_copies: int = 0,
     draft: Llm | None = None,
 ) -> LoadedWeights:
     """Weights on the fullest accelerator after loading [bytes].
@@ -100,16 +101,16 @@ def loaded_weights_bytes_per_gpu(
     the first and head on the last; experts are divided by tp x dp, everything else by tp; norms, routers and down projections of latent
     attention are on every rank. With ep > 1 ranks hold whole experts, `redundant_experts` of each layer twice. `mtp` loads the
     multi-token prediction layers, `draft` a draft model beside it; `max_num_batched_tokens` sizes buffers of some vision models,
-    `unified_memory` adds what loading takes of memory that host and device share. Layers are spread over stages evenly, groups that
-    alternate in proportion. Valid for models whose layer groups and sizes are known; else the checkpoint's size is divided, as
-    `weights.weights_bytes_per_gpu` does. Adapters (LoRA) are not counted.
+    `unified_memory` adds what loading takes of memory that host and device share, `mxfp4_scale_copies` stands for kernels
+    that do not pad. Layers are spread over stages evenly, groups that alternate in proportion. Valid for models whose layer groups and
+    sizes are known; else the checkpoint's size is divided, as `weights.weights_bytes_per_gpu` does. Adapters (LoRA) are not counted.
     """
     known = llm.loaded_weights_by_layout
-    layout = (weights, tp, pp, dp, ep, redundant_experts, engine, mtp, max_num_batched_tokens, unified_memory)
+    layout = (weights, tp, pp, dp, ep, redundant_experts, engine, mtp, max_num_batched_tokens, unified_memory, mxfp4_scale_copies)
     if draft is None and layout in known:
         found: LoadedWeights = known[layout]
         return found
-    found = _load(llm, weights, tp, pp, dp, ep, redundant_experts, engine, mtp, max_num_batched_tokens, unified_memory, draft)
+    found = _load(llm, *layout, draft)
     if draft is None:
         if len(known) >= KEPT_LAYOUTS:
             known.clear()
@@ -129,9 +130,11 @@ def _load(
     mtp: bool,
     max_num_batched_tokens: int,
     unified_memory: bool,
+    mxfp4_scale_copies: int,
     draft: Llm | None,
 ) -> LoadedWeights:
     scheme = scheme_of(llm, weights, engine)
+    scheme = without_padding(scheme, mxfp4_scale_copies) if scheme is not None and mxfp4_scale_copies else scheme
     by_class = llm.num_params_by_class() if llm.layer_groups and llm.hidden_size and llm.vocab_size else {}
     if scheme is None or sum(by_class.values()) != llm.num_params:
         return _divided(llm, weights, tp=tp, pp=pp, dp=dp)

@@ -52,6 +52,7 @@ GROUP_32_ZERO = Cost(4, (16 + 4) / 32)
 MXFP4 = Cost(4, 8 / 32, outer_multiple=256, inner_multiple=128)
 MXFP4_LEAN = Cost(3.65, 8 / 32)
 """What padded stacks come to where the kernel pads only one side or neither (up to 9 % less for experts of 2880 x 2880)."""
+MXFP4_SCALE_BITS = 8 / 32
 NF4 = Cost(4, 32 / 64)
 """Scales that are stored in 8 bits are widened to 32 when the checkpoint is loaded."""
 
@@ -75,6 +76,7 @@ _EXPERTS = "routed experts"
 _EXCEPTION = re.compile(r"([a-z0-9_ -]+): ([a-z_, ]+)")
 """A format, and the classes that are in it."""
 _BY_NAME: Mapping[str, Cost] = {"fp8": FP8_BLOCK, "int8": INT8_CHANNEL, "nvfp4": NVFP4, "bnb-4bit": NF4, "w4a16_nvfp4": NVFP4}
+_TRITON_MXFP4 = "https://github.com/vllm-project/vllm/blob/v0.14.1/vllm/model_executor/layers/quantization/mxfp4.py (Triton: scales kept)"
 STORED_SIZE = "metadata.total_size"
 """How the basis of a size begins that was read from the index of the checkpoint."""
 LEAST_BITS = 2
@@ -92,6 +94,17 @@ def scheme_of(llm: Llm, weights: WeightFormat | None, engine: str) -> Scheme | N
     if native is not None and native.name.split()[0] == weights:
         return native
     return _of_format(llm, _AS_GGUF.get(weights, weights) if engine == "llama.cpp" else weights)
+
+
+def without_padding(scheme: Scheme, scale_copies: int) -> Scheme:
+    """The scheme where Triton kernels take MXFP4 experts: no padding, and as many copies of the scales as stay after they are rearranged.
+
+    Another scheme is returned as it is.
+    """
+    if scheme.costs.get("experts") != MXFP4:
+        return scheme
+    cost = Cost(MXFP4.bits, scale_copies * MXFP4_SCALE_BITS)
+    return scheme._replace(costs={**scheme.costs, "experts": cost}, source=_TRITON_MXFP4, leanest=None)
 
 
 def _of_format(llm: Llm, weights: WeightFormat) -> Scheme:
