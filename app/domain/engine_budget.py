@@ -229,6 +229,6 @@ def pool_of(llm: Llm, engine: EngineMemory, deployment: Deployment, settings: Se
         block_size_tokens=block,
         pp=deployment.pp,
         max_num_batched_tokens=settings.max_num_batched_tokens,
-        num_slots=deployment.max_num_seqs or rules.num_slots,
+        num_seqs=deployment.max_num_seqs,
         num_states=None if deployment.prefix_caching else deployment.max_num_seqs,
     )

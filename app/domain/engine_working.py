@@ -163,11 +163,13 @@ def request_steps(pool: Pool, tokens: float, name: str, blocks_name: str) -> lis
             ),
         ]  # fmt: skip
     assert isinstance(pool, CellPool)  # noqa: S101 - there is no third kind
-    formula = "ceil(bytes_per_token x tokens + windowed bytes_per_token x cells of the window + state)"
+    slots = "" if pool.num_slots == 1 else f"{pool.num_slots} x "
+    formula = f"ceil(bytes_per_token x tokens + {'slots x ' if slots else ''}windowed bytes_per_token x cells of the window + state)"
     text = f"{plain(pool.bytes_per_token)} x {plain(tokens)}"
     rounding = pool.window_rounding_tokens
     for per_token, cells in pool.windows:
-        text += f" + {plain(per_token)} x ceil(min({plain(cells)}, {plain(tokens)}) / {rounding}) x {rounding}"
+        reach = f"{plain(tokens)} / {pool.num_slots}" if slots else plain(tokens)
+        text += f" + {slots}{plain(per_token)} x ceil(min({plain(cells)}, {reach}) / {rounding}) x {rounding}"
     text += f" + {pool.state_bytes}" if pool.state_bytes else ""
     if pool.state_pool_ratio:
         formula, text = f"{formula} x (1 + pool of states / pool of keys and values)", f"({text}) x (1 + {plain(pool.state_pool_ratio)})"

@@ -162,7 +162,7 @@ class CellPool(NamedTuple):
     bytes_per_token: float
     """Full layers, and windowed ones where their pool is a share of the other [bytes/token]."""
     windows: tuple[tuple[float, int], ...]
-    """(bytes per token, cells at most) of windowed layers with room of their own."""
+    """(bytes per token, cells of one slot at most) of windowed layers with room of their own."""
     window_rounding_tokens: int
     state_bytes: int
     """State of all slots of one sequence [bytes]."""
@@ -172,6 +172,8 @@ class CellPool(NamedTuple):
     """The pool is exactly one context."""
     fixed_state_bytes: int = 0
     """State of all sequences that may run, where their number is given and states are sized apart [bytes]."""
+    num_slots: int = 1
+    """Slots that divide the context between them, each with its own cells."""
 
     def state_pool_bytes(self, kv_bytes: int) -> int:
         """Of the pool, what states take apart from keys and values: sequences x state, or kv ratio / (1 + ratio) [bytes]."""
@@ -193,11 +195,11 @@ class CellPool(NamedTuple):
         return not self.windows and (not self.state_bytes or bool(self.fixed_state_bytes))
 
     def request_bytes(self, tokens: float) -> int:
-        """bytes per token x L + sum of windows x min(L, cells) + state, times 1 + the share of state pools [bytes]."""
+        """bytes per token x L + sum of windows x slots x min(L / slots, cells) + state, times 1 + the share of state pools [bytes]."""
         total = self.bytes_per_token * tokens + self.state_bytes
         for per_token, cells in self.windows:
             rounding = self.window_rounding_tokens
-            total += per_token * math.ceil(min(cells, tokens) / rounding) * rounding
+            total += self.num_slots * per_token * math.ceil(min(cells, tokens / self.num_slots) / rounding) * rounding
         return math.ceil(total * (1 + self.state_pool_ratio))
 
     def concurrency(self, kv_bytes: int, tokens: float) -> float:
@@ -224,12 +226,13 @@ def cell_pool(
     block_size_tokens: int,
     pp: int,
     max_num_batched_tokens: int,
-    num_slots: int,
+    num_seqs: int | None = None,
     num_states: int | None = None,
 ) -> CellPool:
     """A pool of tokens or cells; see `CellPool` for what is in it. Layers are those of the fullest pipeline stage.
 
-    `num_states` are the sequences whose states are allocated ahead in place of `state_pool_ratio`, where it is given.
+    `num_seqs` are the sequences that may run, where the caller says; `num_states` those whose states are allocated ahead in place of
+    `state_pool_ratio`, where that is given.
     """
     if not rules.state_in_blocks:
         kinds = [kind for kind in kinds if kind.kind != "state"]
@@ -238,12 +241,13 @@ def cell_pool(
     windowed = [(kind, count) for kind, count in stage.items() if kind.window_tokens]
     state = sum(count * kind.state_bytes for kind, count in stage.items())
     windows: tuple[tuple[float, int], ...] = ()
+    by_slot = rules.cells_by_slot and num_seqs is not None
     if rules.window_pool_ratio is not None:
         full += rules.window_pool_ratio * sum(count * kind.bytes_per_token for kind, count in windowed)
     else:
-        slots = num_slots if not rules.paged else 1
+        shared = 1 if rules.paged or by_slot else num_seqs or rules.num_slots
         batch = max_num_batched_tokens if not rules.paged else 0
-        windows = tuple((count * kind.bytes_per_token, kind.window_tokens * slots + batch) for kind, count in windowed)
+        windows = tuple((count * kind.bytes_per_token, kind.window_tokens * shared + batch) for kind, count in windowed)
     sized_apart = bool(state) and rules.state_pool_ratio is not None
     ahead = rules.state_pool_ratio or 0.0 if sized_apart and num_states is None else 0.0
     return CellPool(
@@ -255,4 +259,5 @@ def cell_pool(
         ahead,
         not rules.paged,
         state * (num_states or 0) if sized_apart else 0,
+        num_seqs or 1 if by_slot else 1,
     )

@@ -60,3 +60,5 @@ class PagingRules(Given):
     """The same for models whose layers all cache a latent; None: as for others."""
     num_slots: PositiveInt = 1
     """Sequences whose windows are allocated when the caller does not say."""
+    cells_by_slot: bool = False
+    """Slots whose number the caller gives have cells of their own, a part of the context each; else all share the cells."""

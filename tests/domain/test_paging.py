@@ -117,6 +117,21 @@ def test_cells_of_windows_are_rounded_and_counted_per_slot(build: str, cells: in
 
 
 @pytest.mark.parametrize(
+    ("build", "slots", "cells"),
+    [("b7000", 1, 768), ("b7000", 2, 2 * 768), ("b9500", 8, 8 * 768), ("b6000", 2, 768), ("b6000", 8, 1536)],
+)
+def test_slots_whose_number_is_given_keep_windows_of_their_own(build: str, slots: int, cells: int) -> None:
+    found = pool("gpt-oss-20b", build, name="llama.cpp", max_num_seqs=slots, max_model_len_tokens=131072)
+    # padded to 256 by slot; earlier builds put all windows beside one micro-batch: 128 x slots + 512
+    assert found.request_bytes(131072) == 12 * 2048 * 131072 + 12 * 2048 * cells
+
+
+def test_a_slot_keeps_no_more_than_its_part_of_the_context() -> None:
+    found = pool("gpt-oss-20b", "b9500", name="llama.cpp", max_num_seqs=8)
+    assert found.request_bytes(4096) == 12 * 2048 * 4096 + 12 * 2048 * 8 * 512
+
+
+@pytest.mark.parametrize(
     ("model", "version", "share"),
     [
         ("gpt-oss-20b", "0.5.20", 0.8),
