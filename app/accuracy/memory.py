@@ -16,7 +16,7 @@ from app.domain.memory_answer import MemoryAnswer
 from app.domain.paging import CellPool
 from app.domain.units import GIB
 from app.services import estimates
-from app.services.references import engine_of, resolve_gpu
+from app.services.references import as_deployed, engine_of, resolve_gpu
 
 
 class _Scored(NamedTuple):
@@ -155,8 +155,8 @@ def _bytes(gib: float | None) -> int | None:
 
 
 def _pool_given_weights(catalog: Catalog, expressed: Expressed, weights: int) -> int:
-    deployment = expressed.request.deployment
-    gpu, engine = resolve_gpu(catalog, expressed.request.gpu), engine_of(catalog, deployment)
+    gpu, engine = resolve_gpu(catalog, expressed.request.gpu), engine_of(catalog, expressed.request.deployment)
+    deployment, _ = as_deployed(catalog, expressed.request.deployment, expressed.llm, gpu)
     found = fit(expressed.llm, gpu, deployment, engine, loaded_bytes=weights)
     return found.kv_cache_bytes - found.state_bytes
 

@@ -195,6 +195,8 @@ class EngineMemory(Given):
     """With a draft model or layers, more than the reserve of the class [bytes]."""
     paging: PagingRules
     """Blocks."""
+    sparse_latent_fp8_from_capability: Factor | None = None
+    """Compute capability from which `kv_cache` auto keeps latents in 8 bits whose indexer selects tokens; None: as for other caches."""
     defaults: Annotated[tuple[SchedulerDefaults, ...], Field(min_length=1)]
     """Scheduler defaults by device class, first match."""
     whole_prompts_up_to_tokens: Count = 0

@@ -90,6 +90,20 @@ def _vision_ratio(engine: EngineMemory, llm: Llm | None) -> float:
     return engine.vision_fraction_ratio if llm is not None and llm.num_vision_params else 1
 
 
+def with_engine_cache(deployment: Deployment, engine: EngineMemory | None, llm: Llm, gpu: Gpu) -> tuple[Deployment, list[Note]]:
+    """The deployment with the precision that its engine takes for `kv_cache` auto on a device, where it is not that of other caches.
+
+    Sparse latents from a compute capability on are kept in 8 bits; the note says so. Source:
+    https://github.com/sgl-project/sglang/blob/v0.5.23/python/sglang/srt/arg_groups/overrides.py (_dsa_kv_cache_dtype_default).
+    """
+    least = None if engine is None else engine.sparse_latent_fp8_from_capability
+    sparse = any(isinstance(group.mixer, LatentAttention) and group.mixer.indexer is not None for group in llm.layer_groups or ())
+    if deployment.kv_cache != "auto" or engine is None or least is None or not sparse or float(gpu.compute_capability or 0) < least:
+        return deployment, []
+    message = f"kv_cache auto: fp8, which {engine.slug} takes for sparse latents from compute capability {least:g} on."
+    return deployment.model_copy(update={"kv_cache": "fp8"}), [Note(code="kv_cache_auto", message=message)]
+
+
 _CAPTURED = (1, 2, 4, *range(8, 256, 8), *range(256, 513, 16))
 
 

@@ -118,7 +118,7 @@ def _latent(
     per_token = cache.per_token * size
     if mixer.indexer is None:
         return [("full", per_token, 0, 0, True)]
-    if kv_format == "fp8":
+    if kv_format == "fp8" and rules.sparse_latent_scales:
         per_token = SPARSE_LATENT_FP8_BYTES
     return [("full", per_token, 0, 0, True), ("full", _index_bytes(cache.index_per_token), 0, 0, True)]
 

@@ -47,6 +47,8 @@ class PagingRules(Given):
     """The same beside latent attention."""
     latent_cache: bool = True
     """Latent attention stores the latent; else whole keys and values padded to 256 elements."""
+    sparse_latent_scales: bool = True
+    """Sparse latents in 8 bits keep scales and a 16-bit rotary key beside them; else all elements have 8 bits."""
     window_pool_ratio: Factor | None = None
     """Tokens of the pool of windowed layers / tokens of the pool of full layers, where both are sized ahead."""
     state_pool_ratio: Factor | None = None

@@ -25,7 +25,7 @@ from app.domain.sizing import Sizing
 from app.domain.units import plain
 from app.services.assumptions import cache_defaults, checkpoint_notes, default_used, defaults_used, deployment_defaults
 from app.services.prices import gpu_price, replica_price
-from app.services.references import engine_of, resolve_gpu, resolve_model, resolve_served, with_draft
+from app.services.references import as_deployed, engine_of, resolve_gpu, resolve_model, resolve_served, with_draft
 from app.services.requests import CapacityRequest, ConcurrencyRequest, CostRequest, KvRequest, MemoryRequest
 from app.services.versions import versions_of
 
@@ -36,8 +36,8 @@ GPUS_PER_NODE = 8
 def memory(catalog: Catalog, request: MemoryRequest) -> MemoryAnswer:
     """Does a replica fit; raises PlannerError for unknown names, impossible layouts and missing figures."""
     llm, gpu = resolve_served(catalog, request.model, request.deployment), resolve_gpu(catalog, request.gpu)
-    deployment = with_draft(catalog, request.deployment)
-    notes = deployment_defaults(llm, gpu, deployment)
+    deployment, notes = as_deployed(catalog, request.deployment, llm, gpu)
+    notes = deployment_defaults(llm, gpu, deployment) + notes
     engine = engine_of(catalog, deployment)
     return answer_memory(llm, gpu, deployment, engine=engine, gpus=catalog.gpus.values(), assumptions=notes, versions=versions_of(catalog))
 
@@ -82,7 +82,8 @@ def kv(catalog: Catalog, request: KvRequest) -> KvAnswer:
 def concurrency(catalog: Catalog, request: ConcurrencyRequest) -> ConcurrencyAnswer:
     """How many requests a replica holds at once; raises PlannerError."""
     llm, gpu = resolve_served(catalog, request.model, request.deployment), resolve_gpu(catalog, request.gpu)
-    notes = deployment_defaults(llm, gpu, request.deployment)
+    deployment, notes = as_deployed(catalog, request.deployment, llm, gpu)
+    notes = deployment_defaults(llm, gpu, deployment) + notes
     notes += defaults_used(request, "safety_ratio")
     if request.tokens_per_sequence is not None:
         mean, p95 = request.tokens_per_sequence.mean, request.tokens_per_sequence.p95
@@ -96,8 +97,8 @@ def concurrency(catalog: Catalog, request: ConcurrencyRequest) -> ConcurrencyAns
     return answer_concurrency(
         llm,
         gpu,
-        with_draft(catalog, request.deployment),
-        engine=engine_of(catalog, request.deployment),
+        deployment,
+        engine=engine_of(catalog, deployment),
         mean_tokens=mean,
         p95_tokens=p95,
         safety_ratio=request.safety_ratio,
@@ -116,7 +117,10 @@ def capacity(catalog: Catalog, request: CapacityRequest) -> CapacityAnswer:
         )  # fmt: skip
     llm = None if request.model is None else resolve_served(catalog, request.model, request.deployment)
     gpu = None if request.gpu is None else resolve_gpu(catalog, request.gpu)
-    notes = deployment_defaults(llm, gpu, deployment)
+    cache: list[Note] = []
+    if llm is not None and gpu is not None:
+        deployment, cache = as_deployed(catalog, deployment, llm, gpu)
+    notes = deployment_defaults(llm, gpu, deployment) + cache
     notes += defaults_used(request, "redundancy_ratio", "safety_ratio", "spare_replicas")
     notes += defaults_used(workload, "burst_ratio", "prefix_hit_ratio", "token_growth_ratio")
     demand = demand_of(workload)
@@ -127,7 +131,7 @@ def capacity(catalog: Catalog, request: CapacityRequest) -> CapacityAnswer:
         notes += found.notes
         if found.cost is not None:
             holds = at_length(found, deployment, demand.mean_input_tokens + demand.mean_output_tokens, request.safety_ratio)
-    bounds = _bounds(request, llm, gpu, found)
+    bounds = _bounds(request, deployment, llm, gpu, found)
     most = None if deployment.max_num_seqs is None else deployment.max_num_seqs * deployment.dp
     sizing = Sizing(demand, request.measured, request.slo, holds, most, bounds)
     inside = sizing.time_in_system_s
@@ -192,12 +196,12 @@ def cost(catalog: Catalog, request: CostRequest) -> CostAnswer:
     )
 
 
-def _bounds(request: CapacityRequest, llm: Llm | None, gpu: Gpu | None, found: Fit | None) -> SpeedBounds | None:
+def _bounds(request: CapacityRequest, deployment: Deployment, llm: Llm | None, gpu: Gpu | None, found: Fit | None) -> SpeedBounds | None:
     """The speed bounds; a figure that the catalog lacks is an error unless rates were measured."""
     if llm is None or gpu is None or found is None:
         return None
     try:
-        return speed_bounds(llm, gpu, request.deployment, found)
+        return speed_bounds(llm, gpu, deployment, found)
     except MissingFigure:
         measured = request.measured
         if measured is not None and measured.output_tokens_per_s is not None and measured.input_tokens_per_s is not None:

@@ -6,9 +6,11 @@ from app.domain.attention import Attention
 from app.domain.catalog import Catalog
 from app.domain.deployment import Deployment
 from app.domain.engine import EngineMemory
+from app.domain.engine_defaults import with_engine_cache
 from app.domain.errors import InvalidInput, UnknownName
 from app.domain.hardware import Gpu, PeakFlops, vendor_of
 from app.domain.llm import ExtraWeights, LayerGroup, Llm, most_attention_heads
+from app.domain.provenance import Note
 from app.importers.hf_config import llm_from_hf_config
 from app.services.requests import GpuRef, GpuSketch, ModelArchitecture, ModelFromHfConfig, ModelRef, ModelSketch
 
@@ -77,6 +79,14 @@ def with_draft(catalog: Catalog, deployment: Deployment) -> Deployment:
             return deployment
         raise
     return deployment.model_copy(update={"speculative": speculative.with_draft(draft)})
+
+
+def as_deployed(catalog: Catalog, deployment: Deployment, llm: Llm, gpu: Gpu) -> tuple[Deployment, list[Note]]:
+    """The deployment with its draft model and with the cache that its engine takes on this device, and what that assumes.
+
+    Raises as `with_draft` does.
+    """
+    return with_engine_cache(with_draft(catalog, deployment), engine_of(catalog, deployment), llm, gpu)
 
 
 def _from_sketch(sketch: ModelSketch) -> Llm:
