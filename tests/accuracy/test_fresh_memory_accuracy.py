@@ -26,28 +26,30 @@ class Bound(NamedTuple):
 
 
 # Measured with `inferplan accuracy memory`; no goal is asked of these records that is not reached, and a bound is only ever tightened.
+# Once one was not: builds of 0.19.2rc1 print that graphs are inside the budget, and are now taken at their word, so that two starts on
+# GB10, which leave more than is modelled anyway, raise the 90th percentile given the weights from 7.15 % to 7.81 %.
 BOUNDS: dict[str, dict[Quantity, Bound]] = {
     FRESH: {
-        "kv_bytes_per_token_per_gpu": Bound(41, 0.0002, 0.0009, 0.95),
+        "kv_bytes_per_token_per_gpu": Bound(41, 0.0001, 0.0007, 1.0),
         "weights_bytes_per_gpu": Bound(53, 0.0017, 0.1494, 0.845),
-        "kv_tokens_given_pool": Bound(41, 0.0002, 0.0009, 0.95),
+        "kv_tokens_given_pool": Bound(41, 0.0001, 0.0007, 1.0),
         "concurrency_given_pool": Bound(33, 0.0002, 0.0005, 1.0),
-        "pool_from_inputs": Bound(47, 0.0238, 0.6994, 0.765),
-        "kv_tokens_from_inputs": Bound(36, 0.0318, 0.5106, 0.75),
-        "concurrency_from_inputs": Bound(27, 0.0238, 0.0861, 0.885),
+        "pool_from_inputs": Bound(47, 0.0144, 0.6994, 0.74),
+        "kv_tokens_from_inputs": Bound(36, 0.0298, 0.3052, 0.72),
+        "concurrency_from_inputs": Bound(27, 0.0144, 0.0861, 0.85),
         "pool_with_limits_recorded": Bound(9, 0.0695, 0.7417, 0.44),
         "concurrency_with_limits_recorded": Bound(4, 0.0043, 0.0341, 1.0),
-        "pool_given_weights": Bound(41, 0.0088, 0.0715),
+        "pool_given_weights": Bound(41, 0.0088, 0.0782),
     },
     APART: {
-        "kv_bytes_per_token_per_gpu": Bound(21, 0.0002, 0.0013, 0.9),
+        "kv_bytes_per_token_per_gpu": Bound(21, 0.0001, 0.0003, 1.0),
         "weights_bytes_per_gpu": Bound(27, 0.0012, 0.1494, 0.885),
-        "kv_tokens_given_pool": Bound(21, 0.0002, 0.0013, 0.9),
+        "kv_tokens_given_pool": Bound(21, 0.0001, 0.0003, 1.0),
         "concurrency_given_pool": Bound(18, 0.0002, 0.0005, 1.0),
-        "pool_from_inputs": Bound(24, 0.0402, 0.3052, 0.75),
-        "kv_tokens_from_inputs": Bound(18, 0.045, 0.5736, 0.72),
-        "concurrency_from_inputs": Bound(14, 0.0352, 0.079, 0.925),
-        "pool_given_weights": Bound(21, 0.0272, 0.0715),
+        "pool_from_inputs": Bound(24, 0.0353, 0.3052, 0.75),
+        "kv_tokens_from_inputs": Bound(18, 0.0401, 0.3052, 0.72),
+        "concurrency_from_inputs": Bound(14, 0.0279, 0.079, 0.925),
+        "pool_given_weights": Bound(21, 0.0247, 0.0782),
     },
 }
 LEAST_COVERED = {FRESH: 0.85, APART: 0.83}
