@@ -179,7 +179,7 @@ class EngineMemory(Given):
     """Peak of the profile run."""
     graphs: GraphMemory
     """CUDA graphs."""
-    mxfp4_scale_copies: Count = 0
+    num_mxfp4_scale_copies: Count = 0
     """Where kernels load MXFP4 experts without padding: how often their scales stay in memory; 0: no such kernels."""
     mxfp4_capabilities: tuple[str, ...] = ()
     """Compute capabilities on which they do."""

@@ -113,7 +113,7 @@ def _held(
         mtp=deployment.speculative is not None and deployment.speculative.draft_model is None,
         draft=deployment.speculative.draft if deployment.speculative is not None else None,
         max_num_batched_tokens=settings.max_num_batched_tokens, unified_memory=is_unified(engine, gpu),
-        mxfp4_scale_copies=engine.mxfp4_scale_copies if gpu.compute_capability in engine.mxfp4_capabilities else 0,
+        num_mxfp4_scale_copies=engine.num_mxfp4_scale_copies if gpu.compute_capability in engine.mxfp4_capabilities else 0,
     )  # fmt: skip
     loaded = with_adapters(loaded, llm, deployment)
     per_gpu = loaded.bytes_per_gpu if loaded_bytes is None else loaded_bytes

@@ -92,7 +92,7 @@ def loaded_weights_bytes_per_gpu(
     mtp: bool = False,
     max_num_batched_tokens: int = 0,
     unified_memory: bool = False,
-    mxfp4_scale_copies: int = 0,
+    num_mxfp4_scale_copies: int = 0,
     draft: Llm | None = None,
 ) -> LoadedWeights:
     """Weights on the fullest accelerator after loading [bytes].
@@ -101,12 +101,12 @@ def loaded_weights_bytes_per_gpu(
     the first and head on the last; experts are divided by tp x dp, everything else by tp; norms, routers and down projections of latent
     attention are on every rank. With ep > 1 ranks hold whole experts, `redundant_experts` of each layer twice. `mtp` loads the
     multi-token prediction layers, `draft` a draft model beside it; `max_num_batched_tokens` sizes buffers of some vision models,
-    `unified_memory` adds what loading takes of memory that host and device share, `mxfp4_scale_copies` stands for kernels
+    `unified_memory` adds what loading takes of memory that host and device share, `num_mxfp4_scale_copies` stands for kernels
     that do not pad. Layers are spread over stages evenly, groups that alternate in proportion. Valid for models whose layer groups and
     sizes are known; else the checkpoint's size is divided, as `weights.weights_bytes_per_gpu` does. Adapters (LoRA) are not counted.
     """
     known = llm.loaded_weights_by_layout
-    layout = (weights, tp, pp, dp, ep, redundant_experts, engine, mtp, max_num_batched_tokens, unified_memory, mxfp4_scale_copies)
+    layout = (weights, tp, pp, dp, ep, redundant_experts, engine, mtp, max_num_batched_tokens, unified_memory, num_mxfp4_scale_copies)
     if draft is None and layout in known:
         found: LoadedWeights = known[layout]
         return found
@@ -130,11 +130,11 @@ def _load(
     mtp: bool,
     max_num_batched_tokens: int,
     unified_memory: bool,
-    mxfp4_scale_copies: int,
+    num_mxfp4_scale_copies: int,
     draft: Llm | None,
 ) -> LoadedWeights:
     scheme = scheme_of(llm, weights, engine)
-    scheme = without_padding(scheme, mxfp4_scale_copies) if scheme is not None and mxfp4_scale_copies else scheme
+    scheme = without_padding(scheme, num_mxfp4_scale_copies) if scheme is not None and num_mxfp4_scale_copies else scheme
     by_class = llm.num_params_by_class() if llm.layer_groups and llm.hidden_size and llm.vocab_size else {}
     if scheme is None or sum(by_class.values()) != llm.num_params:
         return _divided(llm, weights, tp=tp, pp=pp, dp=dp)
