@@ -98,10 +98,16 @@ def with_engine_cache(deployment: Deployment, engine: EngineMemory | None, llm: 
     """
     least = None if engine is None else engine.sparse_latent_fp8_from_capability
     sparse = any(isinstance(group.mixer, LatentAttention) and group.mixer.indexer is not None for group in llm.layer_groups or ())
-    if deployment.kv_cache != "auto" or engine is None or least is None or not sparse or float(gpu.compute_capability or 0) < least:
+    if deployment.kv_cache != "auto" or engine is None or least is None or not sparse or _capability(gpu) < least:
         return deployment, []
     message = f"kv_cache auto: fp8, which {engine.slug} takes for sparse latents from compute capability {least:g} on."
     return deployment.model_copy(update={"kv_cache": "fp8"}), [Note(code="kv_cache_auto", message=message)]
+
+
+def _capability(gpu: Gpu) -> float:
+    """Compute capability of a CUDA device; 0 for another maker's target name."""
+    text = gpu.compute_capability or ""
+    return float(text) if text.replace(".", "", 1).isdecimal() else 0.0
 
 
 _CAPTURED = (1, 2, 4, *range(8, 256, 8), *range(256, 513, 16))

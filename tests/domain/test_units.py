@@ -31,7 +31,7 @@ UNIT_ELSEWHERE = {
     ("Gpu", "release_year"),
     ("RecordedAnswer", "status"),
 }
-VERSIONS = ("revision", "version")
+VERSIONS = ("revision", "version", "capability")
 
 
 def value_types() -> Iterator[type[BaseModel]]:
