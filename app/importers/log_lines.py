@@ -1,11 +1,13 @@
 """Reading figures from log lines: patterns whose group names say field and unit, over lines freed of colours and progress bars."""
 
 import json
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from app.domain.engine_start import EngineStart, StopName
+from app.domain.errors import InvalidInput
 from app.domain.precision import KvChoice
 from app.domain.provenance import Note
 from app.domain.units import GIB, MIB
@@ -131,6 +133,19 @@ def _inside(line: str) -> list[str]:
     return next((re.split(r"[\r\n]+", text) for text in texts if isinstance(text, str)), [])
 
 
+def spoken(engine: EngineLines, text: str) -> EngineLines:
+    """The engine with those of its lines only that the text can hold: what is looked for in every line is then short."""
+    printed = tuple(each for each in engine.printed if each.where in text)
+    return engine._replace(printed=printed, failures=tuple(each for each in engine.failures if each.where in text))
+
+
+def lines_to_read(engine: EngineLines, lines: Sequence[str]) -> list[str]:
+    """The lines that begin or end a start, hold a figure or a failure, or a size that may be one."""
+    literals = [re.escape(where) for where in (*(each.where for each in engine.printed), *(each.where for each in engine.failures))]
+    telling = re.compile("|".join((*literals, engine.begins.pattern, engine.ready.pattern, _SIZED.pattern)))
+    return [line for line in lines if telling.search(line)]
+
+
 def starts(engine: EngineLines, lines: Sequence[str]) -> list[list[str]]:
     """The lines of each start; one begins where the engine introduces itself again after it had printed figures or failed."""
     found: list[list[str]] = [[]]
@@ -194,7 +209,10 @@ def _stage(engine: EngineLines, reading: Mapping[str, Sequence[Figure]]) -> Stop
 
 
 def _number(text: str) -> float:
-    return float(text.replace(",", ""))
+    number = float(text.replace(",", ""))
+    if not math.isfinite(number):
+        raise InvalidInput(f"the log prints the number {text:.40}", field="/log", value=text[:40], expected="numbers below 1.8e308")
+    return number
 
 
 _KV_FORMATS: tuple[tuple[str, KvChoice], ...] = (

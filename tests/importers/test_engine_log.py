@@ -1,5 +1,6 @@
 """Start-up logs as engines print them: every figure that a later step uses, on real logs and on single real lines."""
 
+import contextlib
 import time
 
 import pytest
@@ -258,6 +259,12 @@ def test_an_impossible_figure_is_refused() -> None:
         read_log(POOL + "args: {'gpu_memory_utilization': 90}")
 
 
+def test_a_number_beyond_all_is_refused_by_name() -> None:
+    with pytest.raises(InvalidInput, match="1e400") as refusal:
+        read_log("Available KV cache memory: 1e400 GiB")
+    assert refusal.value.field == "/log"
+
+
 PIECES = st.sampled_from([line for path in sorted(LOGS.glob("*.log")) for line in path.read_text().splitlines()]) | st.text(max_size=40)
 
 
@@ -282,6 +289,15 @@ def test_a_long_line_is_not_searched_again_and_again(piece: str) -> None:
     with pytest.raises(InvalidInput):
         read_log(piece * (2**20 // len(piece)))
     assert time.perf_counter() - begun < 10
+
+
+@pytest.mark.parametrize("text", ["a\n" * 2**19, "a\n" * 2**19 + POOL], ids=["of-none", "before-a-start"])
+def test_half_a_million_short_lines_take_seconds(text: str) -> None:
+    """Each line is looked at once for all that an engine prints, two seconds; figure by figure it was a minute."""
+    begun = time.perf_counter()
+    with contextlib.suppress(InvalidInput):
+        read_log(text)
+    assert time.perf_counter() - begun < 20
 
 
 @pytest.mark.parametrize(
