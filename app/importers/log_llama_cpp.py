@@ -13,7 +13,7 @@ _PRINTED = (
     ("build: ", r"\bbuild: (?P<engine_version__text>\d+) \("),
     ("build_info: b", r"build_info: b(?P<engine_version__text>\d+)"),
     ("loaded meta data", r"(?P<model__text>[^/\\\s]+\.gguf)\b"),
-    ("file type ", r"print_info: file type\s+= (?P<quantization__text>\w+)"),
+    ("file type ", r"print_info: file type\s+= (?:\(guessed\) )?(?P<quantization__text>\w+(?: - (?:Small|Medium|Large))?)"),
     ("VMM: ", r"VMM: \w+, VRAM: (?P<memory_bytes__mib>\d+) MiB"),
     ("using device", r" - (?P<free_at_start_bytes__mib>\d+) MiB free"),
     ("layers to GPU", r"offloaded (?P<layers_offloaded__int>\d+)/(?P<layers_in_all__int>\d+) layers"),
