@@ -12,6 +12,7 @@ from app.domain.compute_buffer import ComputeBuffer
 from app.domain.deployment import EngineName
 from app.domain.errors import UnknownName
 from app.domain.paging_rules import PagingRules
+from app.domain.precision import KvFormat
 from app.domain.static_reserve import FractionByGpus, StaticReserve
 from app.domain.value import Given, Slug
 
@@ -195,6 +196,8 @@ class EngineMemory(Given):
     """With a draft model or layers, more than the reserve of the class [bytes]."""
     paging: PagingRules
     """Blocks."""
+    kv_caches: tuple[KvFormat, ...] = ()
+    """Precisions of the cache that any of these versions offers; none: not read."""
     sparse_latent_fp8_from_capability: Factor | None = None
     """Compute capability from which `kv_cache` auto keeps latents in 8 bits whose indexer selects tokens; None: as for other caches."""
     defaults: Annotated[tuple[SchedulerDefaults, ...], Field(min_length=1)]

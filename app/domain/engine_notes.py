@@ -40,6 +40,12 @@ def engine_warnings(deployment: Deployment, found: Fit) -> list[Note]:
             f"{found.engine.slug} prints the pool divided by {len(found.pool.groups)} groups of layers as its token count; "
             "max_concurrency_at_max_len_ratio compares across versions.",
         )
+    offered = found.engine.kv_caches
+    if offered and deployment.kv_cache != "auto" and deployment.kv_cache not in offered:
+        warn(
+            "kv_cache_not_offered",
+            f"{found.engine.slug} keeps its cache in {', '.join(offered)}: with kv_cache {deployment.kv_cache} it would not start.",
+        )
     if deployment.kv_cache == "auto" and deployment.weights in ("nvfp4", "fp8"):
         warn(
             "kv_cache_follows_checkpoint",

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from app.domain.deployment import Deployment
+from app.domain.engine_notes import engine_warnings
 from app.domain.errors import InvalidInput
 from app.domain.hardware import Gpu, vendor_of
 from app.domain.llm import Llm
@@ -118,3 +119,23 @@ def test_a_length_that_cannot_be_fitted_is_refused(name: str, version: str | Non
     with pytest.raises(InvalidInput) as caught:
         fit(llm, H100, Deployment.model_validate({"engine": name, "max_model_len_tokens": -1}), engine(name, version))
     assert (caught.value.field, caught.value.value) == ("/deployment/max_model_len_tokens", -1)
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "kv_cache", "told"),
+    [
+        ("llama.cpp", None, "fp8", True),
+        ("llama.cpp", None, "q8_0", False),
+        ("sglang", None, "int8", True),
+        ("sglang", None, "fp8", False),
+        ("tensorrt-llm", None, "q8_0", True),
+        ("tensorrt-llm", None, "fp4", False),
+        ("vllm", "0.6.3", "fp4", True),
+        ("vllm", "0.6.3", "fp8", False),
+        ("vllm", "0.6.3", "auto", False),
+    ],
+)
+def test_a_cache_that_the_engine_does_not_keep_is_told(name: str, version: str | None, kv_cache: str, told: bool) -> None:
+    deployment = Deployment.model_validate({"engine": name, "engine_version": version, "kv_cache": kv_cache})
+    warnings = engine_warnings(deployment, fit(LLAMA, H100, deployment, engine(deployment.engine, version)))
+    assert ("kv_cache_not_offered" in {note.code for note in warnings}) is told

@@ -1,8 +1,5 @@
 """Start-up logs as engines print them: every figure that a later step uses, on real logs and on single real lines."""
 
-import contextlib
-import time
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -278,26 +275,6 @@ def test_any_lines_are_read_or_refused(lines: list[str]) -> None:
     pools = start.kv_cache_bytes_per_gpu, start.largest_kv_cache_bytes_per_gpu
     if pools[0] is not None and pools[1] is not None:
         assert pools[0] <= pools[1]
-
-
-@pytest.mark.parametrize(
-    "piece", ["args ", "(", "Load weight end. type=", "LLM engine (v", "10%|█|", "KV Cache is allocated #tokens: 1, K size: "]
-)
-def test_a_long_line_is_not_searched_again_and_again(piece: str) -> None:
-    """A line of one mebibyte that begins like a figure all over takes a tenth of a second."""
-    begun = time.perf_counter()
-    with pytest.raises(InvalidInput):
-        read_log(piece * (2**20 // len(piece)))
-    assert time.perf_counter() - begun < 10
-
-
-@pytest.mark.parametrize("text", ["a\n" * 2**19, "a\n" * 2**19 + POOL], ids=["of-none", "before-a-start"])
-def test_half_a_million_short_lines_take_seconds(text: str) -> None:
-    """Each line is looked at once for all that an engine prints, two seconds; figure by figure it was a minute."""
-    begun = time.perf_counter()
-    with contextlib.suppress(InvalidInput):
-        read_log(text)
-    assert time.perf_counter() - begun < 20
 
 
 @pytest.mark.parametrize(
