@@ -40,6 +40,20 @@ def engine_warnings(deployment: Deployment, found: Fit) -> list[Note]:
             f"{found.engine.slug} prints the pool divided by {len(found.pool.groups)} groups of layers as its token count; "
             "max_concurrency_at_max_len_ratio compares across versions.",
         )
+    limits = found.settings
+    if limits is not None and deployment.engine == "vllm" and deployment.max_num_batched_tokens is not None:
+        # https://github.com/vllm-project/vllm/blob/v0.11.0/vllm/config/scheduler.py (_verify_args)
+        if limits.max_num_batched_tokens < limits.max_num_seqs:
+            warn(
+                "batch_below_sequences",
+                f"vLLM refuses max_num_batched_tokens {limits.max_num_batched_tokens} below max_num_seqs {limits.max_num_seqs}.",
+            )
+        if not deployment.chunked_prefill and length is not None and limits.max_num_batched_tokens < length:
+            warn(
+                "batch_below_length",
+                f"Without chunked prefill vLLM refuses max_num_batched_tokens {limits.max_num_batched_tokens} below "
+                f"max_model_len_tokens {length}.",
+            )
     offered = found.engine.kv_caches
     if offered and deployment.kv_cache != "auto" and deployment.kv_cache not in offered:
         warn(

@@ -139,3 +139,20 @@ def test_a_cache_that_the_engine_does_not_keep_is_told(name: str, version: str |
     deployment = Deployment.model_validate({"engine": name, "engine_version": version, "kv_cache": kv_cache})
     warnings = engine_warnings(deployment, fit(LLAMA, H100, deployment, engine(deployment.engine, version)))
     assert ("kv_cache_not_offered" in {note.code for note in warnings}) is told
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"max_num_batched_tokens": 100, "max_num_seqs": 256}, {"batch_below_sequences"}),
+        ({"max_num_batched_tokens": 256, "max_num_seqs": 256}, set()),
+        ({"max_num_batched_tokens": 100}, set()),
+        ({"max_num_batched_tokens": 4096, "chunked_prefill": False, "max_model_len_tokens": 8192}, {"batch_below_length"}),
+        ({"chunked_prefill": False, "max_model_len_tokens": 8192}, set()),
+    ],
+    ids=["below-sequences", "as-many", "sequences-follow", "below-length", "tokens-follow"],
+)
+def test_a_batch_that_the_engine_refuses_is_told(given: dict[str, Any], told: set[str]) -> None:
+    deployment = Deployment.model_validate({"engine": "vllm", "engine_version": "0.6.3", **given})
+    warnings = engine_warnings(deployment, fit(LLAMA, H100, deployment, engine("vllm", "0.6.3")))
+    assert {note.code for note in warnings if note.code.startswith("batch_")} == told

@@ -11,7 +11,8 @@ from app.importers.hf_config import llm_from_hf_config
 from app.importers.hf_nesting import REFUSED
 
 PUBLISHED: list[dict[str, Any]] = [json.loads(line) for line in (Path(__file__).parent / "published_files.jsonl").read_text().splitlines()]
-"""Fields of config.json, and the count that the safetensors files of the repository have."""
+"""Fields of config.json and the count of the safetensors files, written down from memory of the repositories and not fetched from them:
+what vouches for the fields is that they add up to the count, to the integer."""
 
 
 @pytest.mark.parametrize("published", PUBLISHED, ids=lambda each: each["hf_id"])
