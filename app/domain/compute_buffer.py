@@ -20,8 +20,8 @@ LIVE_HIDDEN_AT_HEAD = 2
 """The same at the output layer."""
 LIVE_INNER_DENSE = 3
 """Gate, up and their product."""
-LIVE_OUTER_MOE = 2
-"""Outputs of every chosen expert, before and after they are weighted."""
+LIVE_MOE = 2
+"""Outputs of every chosen expert, before and after they are weighted, and as many of its inner tensors."""
 
 
 class ComputeBuffer(Given):
@@ -89,7 +89,7 @@ def _inner_width(llm: Llm, hidden: int) -> int:
     for group in llm.layer_groups or ():
         for part in group.feed_forward:
             if part.kind == "moe":
-                width = part.num_experts_per_token * 2 * (hidden + part.intermediate_size)
+                width = part.num_experts_per_token * LIVE_MOE * (hidden + part.intermediate_size)
             else:
                 width = LIVE_INNER_DENSE * part.intermediate_size
             widest = max(widest, width)
