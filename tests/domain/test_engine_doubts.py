@@ -133,6 +133,10 @@ def test_a_length_that_cannot_be_fitted_is_refused(name: str, version: str | Non
         ("vllm", "0.6.3", "fp4", True),
         ("vllm", "0.6.3", "fp8", False),
         ("vllm", "0.6.3", "auto", False),
+        ("vllm", "0.11.0", "int8", True),
+        ("vllm", "0.12.0", "int8", False),  # not read
+        ("vllm", "0.33.0", "int8", False),
+        ("vllm", "0.33.0", "q8_0", True),
     ],
 )
 def test_a_cache_that_the_engine_does_not_keep_is_told(name: str, version: str | None, kv_cache: str, told: bool) -> None:
