@@ -5,7 +5,7 @@ from typing import Literal
 
 from app.accuracy.load_records import LoadRecord
 from app.accuracy.performance import at_constants, recorded_performance
-from app.accuracy.report import markdown_table, percent
+from app.accuracy.report import markdown_rows, percent
 from app.accuracy.step_priors import fold_of
 from app.domain.calibrated_model import moved_constants
 from app.domain.calibration import setup_of
@@ -145,7 +145,7 @@ def calibration_summary(by_part: Mapping[str, Sequence[CalibratedComparison]]) -
         "order of lengths and concurrency, on the middle row alone, or on the third with the lowest or the highest concurrency, which "
         "leaves loads that were not measured. The range is that of the calibration.",
         "",
-        *markdown_table(header, rows),
+        *markdown_rows(header, rows),
     ]
     return "\n".join(lines) + "\n"
 

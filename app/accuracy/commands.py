@@ -13,6 +13,7 @@ from app.accuracy.performance import speed_accuracy
 from app.accuracy.performance_report import KnownMisses, speed_report, speed_summary
 from app.accuracy.records import read_records
 from app.accuracy.report import markdown_report, markdown_summary, with_summary
+from app.accuracy.sets import compared_sets, markdown_sets
 from app.accuracy.step_bands import band_lines, bands_of
 from app.accuracy.step_fit import fit_rows
 from app.accuracy.step_folds import fit_folds, fold_text, read_folds
@@ -21,6 +22,7 @@ from app.catalog.loader import parse_entry
 from app.services.catalog import CatalogHolder
 
 MEMORY_CASES = Path("tests/accuracy/memory_cases.jsonl")
+FRESH_MEMORY_CASES = Path("tests/accuracy/memory_cases_fresh.jsonl")
 SERVING_POINTS = Path("tests/accuracy/serving_points.jsonl")
 THROUGHPUT_CASES = Path("tests/accuracy/throughput_cases.jsonl")
 STEP_FOLDS = Path("tests/accuracy/step_folds")
@@ -33,17 +35,22 @@ accuracy = typer.Typer(no_args_is_help=True, help="Compare the planner's answers
 @accuracy.command("memory")
 def memory_against_records(
     *,
-    cases: Annotated[Path, typer.Option(help="Recorded start-ups, JSON Lines; readings are taken from the file beside it.")] = MEMORY_CASES,
+    cases: Annotated[Path | None, typer.Option(help="Only these recorded start-ups, JSON Lines; readings from the file beside it.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of Markdown.")] = False,
     readme: Annotated[Path | None, typer.Option(help="Write the summary between the marks of this document; print nothing.")] = None,
 ) -> None:
     """Print how far the memory answers are from what engines printed at start-up; needs no database."""
-    records = read_records(cases)
-    found = memory_accuracy(CatalogHolder().current, records)
-    if readme is not None:
-        readme.write_text(with_summary(readme.read_text(encoding="utf-8"), markdown_summary(found)), encoding="utf-8")
+    catalog, records = CatalogHolder().current, read_records(cases or MEMORY_CASES)
+    found = memory_accuracy(catalog, records)
+    if as_json:
+        sys.stdout.write(found.model_dump_json(indent=2))
         return
-    sys.stdout.write(found.model_dump_json(indent=2) if as_json else markdown_report(found, records))
+    fresh = read_records(FRESH_MEMORY_CASES) if cases is None else []
+    sets = "\n" + markdown_sets(compared_sets(catalog, records, fresh)) if fresh else ""
+    if readme is not None:
+        readme.write_text(with_summary(readme.read_text(encoding="utf-8"), markdown_summary(found) + sets), encoding="utf-8")
+        return
+    sys.stdout.write(markdown_report(found, records) + sets)
 
 
 @accuracy.command("performance")

@@ -10,7 +10,7 @@ from app.domain.catalog import Catalog
 from app.domain.deployment import EngineName
 from app.domain.errors import PlannerError
 from app.domain.llm import Llm
-from app.domain.precision import KvChoice, WeightFormat
+from app.domain.precision import GgufKind, KvChoice, WeightFormat
 from app.domain.units import GIB
 from app.services.references import resolve_model
 from app.services.requests import MemoryRequest
@@ -23,14 +23,19 @@ POOL_OF_CONTEXT: tuple[EngineName, ...] = ("llama.cpp",)
 
 _VERSION = re.compile(r"\d+\.\d+(?:\.\d+)?(?:(?:a|b|rc|\.post|\.dev)\d+)*(?:\+[a-z0-9.]+)?")
 _WEIGHTS: tuple[tuple[str, WeightFormat], ...] = (
+    *((kind, kind) for kind in get_args(GgufKind)),
     ("nvfp4", "nvfp4"),
     ("mxfp4", "mxfp4"),
     ("wna16", "gptq"),
     ("gptq", "gptq"),
     ("awq", "awq"),
+    ("bnb", "bnb-4bit"),
+    ("bitsandbytes", "bnb-4bit"),
     ("int4", "int4"),
+    ("w4a16", "int4"),
     ("int8", "int8"),
     ("fp8", "fp8"),
+    ("w8a8", "int8"),
 )
 """The first word that a recorded quantisation contains, and the format that a request calls it."""
 _KV_CACHE: tuple[tuple[str, KvChoice], ...] = (
@@ -41,6 +46,7 @@ _KV_CACHE: tuple[tuple[str, KvChoice], ...] = (
     ("bf", "bf16"),
     ("fp16", "fp16"),
     ("f16", "fp16"),
+    ("q8_0", "q8_0"),
 )
 """The same for the KV cache; a precision that the engine resolved from the checkpoint is named, for the catalog entry is another one."""
 
@@ -96,7 +102,7 @@ def express(catalog: Catalog, read: ReadRecord) -> Expressed | NotExpressed:
 
 
 def _request(catalog: Catalog, record: StartUpRecord, reading: Reading) -> MemoryRequest:
-    model = reading.model or record.model_slug or record.model_hf_id
+    model = reading.model or _published(catalog, record) or record.model_slug or record.model_hf_id
     memory = AMPLE_MEMORY_BYTES if record.gpu_memory_gib_total is None else round(record.gpu_memory_gib_total * GIB)
     deployment: dict[str, Any] = {
         "engine": engine_of(record.engine),
@@ -115,7 +121,17 @@ def _request(catalog: Catalog, record: StartUpRecord, reading: Reading) -> Memor
     }
     given = {name: value for name, value in (deployment | reading.deployment).items() if value is not None}
     named = record.gpu_slug if record.gpu_slug and catalog.gpu(record.gpu_slug).memory_bytes is not None else None
-    return MemoryRequest.model_validate({"model": model, "gpu": named or {"memory_bytes": memory}, "deployment": given})
+    figures: dict[str, Any] = {"memory_bytes": memory} | ({"name": record.gpu} if record.gpu else {})
+    return MemoryRequest.model_validate({"model": model, "gpu": named or figures, "deployment": given})
+
+
+def _published(catalog: Catalog, record: StartUpRecord) -> str | None:
+    """The recorded repository where it is known by its name and means the recorded model: recipes differ by publisher."""
+    try:
+        found = catalog.checkpoint(record.model_hf_id)
+    except PlannerError:
+        return None
+    return record.model_hf_id if found.slug == record.model_slug else None
 
 
 def engine_of(name: str) -> str:

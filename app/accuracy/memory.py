@@ -13,10 +13,10 @@ from app.domain.errors import PlannerError
 from app.domain.llm import Llm
 from app.domain.memory import fit
 from app.domain.memory_answer import MemoryAnswer
+from app.domain.paging import CellPool
 from app.domain.units import GIB
 from app.services import estimates
-from app.services.references import engine_of, resolve_gpu
-from app.services.requests import MemoryRequest
+from app.services.references import as_deployed, engine_of, resolve_gpu
 
 
 class _Scored(NamedTuple):
@@ -101,14 +101,14 @@ def _score(catalog: Catalog, record: StartUpRecord, expressed: Expressed) -> _Sc
     verdict = None
     if record.outcome is not None and "verdict" not in expressed.leave_out:
         verdict = StartVerdict(case=record.id, outcome=record.outcome, verdict=answer.verdict)
-    return _Scored(comparisons, _pool_range(record, expressed, answer), verdict)
+    return _Scored(comparisons, _pool_range(catalog, record, expressed, answer), verdict)
 
 
-def _pool_range(record: StartUpRecord, expressed: Expressed, answer: MemoryAnswer) -> PoolRange | None:
+def _pool_range(catalog: Catalog, record: StartUpRecord, expressed: Expressed, answer: MemoryAnswer) -> PoolRange | None:
     pool, low, high = _bytes(record.kv_available_gib_per_gpu), answer.kv_cache_low_bytes, answer.kv_cache_high_bytes
     if "kv_memory" in expressed.leave_out or pool is None or pool <= 0 or low is None or high is None:
         return None
-    return PoolRange(case=record.id, low_bytes=low, recorded_bytes=pool, high_bytes=high)
+    return PoolRange(case=record.id, low_bytes=low, recorded_bytes=_whole_pool(catalog, expressed, pool), high_bytes=high)
 
 
 def _figures(
@@ -120,10 +120,10 @@ def _figures(
         yield "weights_bytes_per_gpu", weights, answer.per_gpu.weights_bytes
     pool, judges_tokens = _bytes(record.kv_available_gib_per_gpu), "tokens" not in expressed.leave_out
     if pool is not None and pool > 0 and judges_tokens:
-        yield from _given_pool(record, answer_given_pool(catalog, expressed.request, pool), pool)
+        yield from _given_pool(record, answer_given_pool(catalog, expressed, pool), pool)
     if "kv_memory" in expressed.leave_out:
         return
-    room = answer.per_gpu.kv_cache_bytes
+    room = _printed_pool(answer)
     if pool is not None:
         yield "pool_from_inputs", pool, room
         if expressed.knows_limits:
@@ -143,7 +143,7 @@ def _figures(
 
 def _given_pool(record: StartUpRecord, given: MemoryAnswer, pool: int) -> Iterator[tuple[Quantity, float, float]]:
     if record.kv_tokens is not None and given.kv_capacity_tokens:
-        yield "kv_bytes_per_token_per_gpu", pool / record.kv_tokens, given.per_gpu.kv_cache_bytes / given.kv_capacity_tokens
+        yield "kv_bytes_per_token_per_gpu", pool / record.kv_tokens, _printed_pool(given) / given.kv_capacity_tokens
     if record.kv_tokens is not None:
         yield "kv_tokens_given_pool", record.kv_tokens, given.kv_capacity_tokens or 0
     if record.max_concurrency is not None:
@@ -155,20 +155,37 @@ def _bytes(gib: float | None) -> int | None:
 
 
 def _pool_given_weights(catalog: Catalog, expressed: Expressed, weights: int) -> int:
+    gpu, engine = resolve_gpu(catalog, expressed.request.gpu), engine_of(catalog, expressed.request.deployment)
+    deployment, _ = as_deployed(catalog, expressed.request.deployment, expressed.llm, gpu)
+    found = fit(expressed.llm, gpu, deployment, engine, loaded_bytes=weights)
+    return found.kv_cache_bytes - found.state_bytes
+
+
+def _printed_pool(answer: MemoryAnswer) -> int:
+    """The KV memory as an engine prints it: without states that it sizes and prints apart [bytes]."""
+    return answer.per_gpu.kv_cache_bytes - answer.per_gpu.state_bytes
+
+
+def _whole_pool(catalog: Catalog, expressed: Expressed, printed: int) -> int:
+    """KV memory with the states that an engine prints apart from it [bytes]."""
+    if not expressed.llm.keeps_state:
+        return printed
     deployment = expressed.request.deployment
-    gpu, engine = resolve_gpu(catalog, expressed.request.gpu), engine_of(catalog, deployment)
-    return fit(expressed.llm, gpu, deployment, engine, loaded_bytes=weights).kv_cache_bytes
+    pool = fit(expressed.llm, resolve_gpu(catalog, expressed.request.gpu), deployment, engine_of(catalog, deployment)).pool
+    return pool.whole_bytes(printed) if isinstance(pool, CellPool) else printed
 
 
-def answer_given_pool(catalog: Catalog, request: MemoryRequest, pool_bytes: int) -> MemoryAnswer:
-    """The answer for a KV memory that is known: the reserve takes what the weights leave beyond it.
+def answer_given_pool(catalog: Catalog, expressed: Expressed, printed_bytes: int) -> MemoryAnswer:
+    """The answer for a KV memory that is printed: the reserve takes what the weights leave beyond it.
 
     reserve = memory - weights - pool. Where the estimated weights leave less than the pool, the device is given the missing memory. An
     engine whose pool follows from the context answers as it is.
     """
+    request = expressed.request
     answer = estimates.memory(catalog, request)
     if request.deployment.engine in POOL_OF_CONTEXT:
         return answer
+    pool_bytes = _whole_pool(catalog, expressed, printed_bytes)
     plain = answer.per_gpu
     reserve = plain.memory_bytes - plain.weights_bytes - pool_bytes
     deployment = request.deployment.model_copy(update={"memory_fraction_ratio": 1.0, "reserve_bytes_per_gpu": max(0, reserve)})

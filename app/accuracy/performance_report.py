@@ -6,7 +6,7 @@ from fnmatch import fnmatchcase
 from typing import NamedTuple
 
 from app.accuracy.performance import Predictor, RatioSummary, SpeedAccuracy, SpeedComparison, summarise_ratios
-from app.accuracy.report import markdown_table, percent
+from app.accuracy.report import markdown_rows, percent
 from app.domain.value import Given
 
 KNOWN_LOADS = ("closed", "burst", "static_batch")
@@ -105,11 +105,11 @@ def speed_summary(found: SpeedAccuracy) -> str:
         "by the constants of the catalog, which know all. Errors are of predicted / recorded; the range is the one that the answer states, "
         "around the prediction left out.",
         "",
-        *markdown_table((*HEADER, "goal", "met"), _goal_rows(found.comparisons)),
+        *markdown_rows((*HEADER, "goal", "met"), _goal_rows(found.comparisons)),
         "",
         "Rows in the stated range, by class:",
         "",
-        *markdown_table(("engine", "kind", *(title for _, title in QUANTITIES)), _coverage(found.comparisons)),
+        *markdown_rows(("engine", "kind", *(title for _, title in QUANTITIES)), _coverage(found.comparisons)),
     ]
     return "\n".join(lines) + "\n"
 
@@ -119,7 +119,7 @@ def speed_report(found: SpeedAccuracy, misses: Iterable[KnownMiss] = (), *, wors
     known, lines = list(misses), list[str]()
     for quantity, title in QUANTITIES:
         own = [row for row in found.comparisons if row.quantity == quantity]
-        lines += ["", f"## {title}, left out", "", *markdown_table(HEADER, _groups(own)), "", "Worst series:", ""]
+        lines += ["", f"## {title}, left out", "", *markdown_rows(HEADER, _groups(own)), "", "Worst series:", ""]
         lines += [_miss(name, rows, known) for name, rows in _worst(own)[:worst]]
     lines += ["", "## Not judged", "", *(f"- {each.id}: {each.reason}" for each in found.left_out)]
     return speed_summary(found) + "\n".join(lines) + "\n"

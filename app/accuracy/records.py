@@ -51,6 +51,8 @@ class StartUpRecord(Value):
     notes: str
     model_slug: str | None
     gpu_slug: str | None
+    apart: bool = False
+    """Collected after the constants were fixed, and not looked at when a mechanism is sought."""
 
 
 class Reading(Value):
@@ -74,7 +76,10 @@ class ReadRecord(Value):
     """A record with its reading."""
 
     record: StartUpRecord
+    """With the figures of its reading."""
     reading: Reading | None
+    as_recorded: StartUpRecord | None = None
+    """The fields as the file states them; None where the reading gives no figures."""
 
 
 def readings_file(cases: Path) -> Path:
@@ -97,5 +102,11 @@ def read_records(cases: Path) -> list[ReadRecord]:
     for record in records:
         reading = readings.get(record.id)
         figures = reading.record if reading else {}
-        read.append(ReadRecord(record=StartUpRecord.model_validate(dict(record) | figures), reading=reading))
+        read.append(
+            ReadRecord(
+                record=StartUpRecord.model_validate(dict(record) | figures),
+                reading=reading,
+                as_recorded=record if figures else None,
+            )
+        )
     return read

@@ -28,7 +28,7 @@ def markdown_summary(found: MemoryAccuracy) -> str:
         "",
         *_quantity_table(found.quantities),
         "",
-        *_coverage(found),
+        markdown_ranges(found),
         "",
         *_verdicts(found),
     ]
@@ -62,12 +62,12 @@ def with_summary(document: str, summary: str, what: str = "memory") -> str:
 
 
 def percent(ratio: float) -> str:
-    """A ratio for people, as times where it is large."""
+    """A relative error as text, in percent, or as a multiple from ten times on."""
     return f"{100 * ratio:.3g} %" if abs(ratio) < 10 else f"{ratio:.3g} x"
 
 
-def markdown_table(header: tuple[str, ...], rows: Iterable[Iterable[str]]) -> Iterator[str]:
-    """A Markdown table, line by line."""
+def markdown_rows(header: tuple[str, ...], rows: Iterable[Iterable[str]]) -> Iterator[str]:
+    """The lines of a Markdown table."""
     yield "| " + " | ".join(header) + " |"
     yield "|" + "---|" * len(header)
     for row in rows:
@@ -89,7 +89,7 @@ def _goal(goal: Goal | None) -> str:
 def _quantity_table(tables: Iterable[QuantityTable]) -> Iterator[str]:
     header = ("quantity", "n", "median", "90th percentile", "worst", "within the bound", "goal", "met")
     met = {True: "yes", False: "no", None: ""}
-    yield from markdown_table(
+    yield from markdown_rows(
         header,
         ([t.title, *_cells(t.overall, t.goal), _goal(t.goal), met[t.overall.goal_met]] for t in tables if t.overall),
     )
@@ -99,15 +99,15 @@ def _kind_table(table: QuantityTable) -> Iterator[str]:
     if table.by_kind:
         yield from ("", f"### {table.title}", "")
         header = ("kind", "n", "median", "90th percentile", "worst", "within the bound")
-        yield from markdown_table(header, ([kind, *_cells(summary, table.goal)] for kind, summary in table.by_kind.items()))
+        yield from markdown_rows(header, ([kind, *_cells(summary, table.goal)] for kind, summary in table.by_kind.items()))
 
 
-def _coverage(found: MemoryAccuracy) -> Iterator[str]:
+def markdown_ranges(found: MemoryAccuracy) -> str:
+    """How often the range of the KV memory held the printed figure, in a sentence."""
     coverage = found.pool_coverage
     if coverage.covered_ratio is None or coverage.median_width_ratio is None:
-        yield "No answer states a range of the KV memory."
-        return
-    yield (
+        return "No answer states a range of the KV memory."
+    return (
         f"The range of the KV memory holds the printed figure in {percent(coverage.covered_ratio)} of {coverage.num_cases} cases "
         f"({coverage.num_below} below it, {coverage.num_above} above); its median width is "
         f"{percent(coverage.median_width_ratio)} of the figure."
@@ -116,7 +116,7 @@ def _coverage(found: MemoryAccuracy) -> Iterator[str]:
 
 def _verdicts(found: MemoryAccuracy) -> Iterator[str]:
     counted = Counter((_OUTCOMES[start.outcome != "started"], start.verdict) for start in found.verdicts)
-    yield from markdown_table(
+    yield from markdown_rows(
         ("start", *VERDICTS), ([outcome, *(str(counted[outcome, verdict]) for verdict in VERDICTS)] for outcome in _OUTCOMES)
     )
     yield ""

@@ -72,23 +72,54 @@ def _read(root: Traversable) -> BundledCatalog:
 
 def parse_entry(text: bytes, entry_type: type[Parsed], file_name: str) -> Parsed:
     """One file as a domain value; raises CatalogFileError with the file's name and the field."""
+    return _validated(_content(text, file_name), entry_type, file_name)
+
+
+def _content(text: bytes, file_name: str) -> Any:
     try:
-        return entry_type.model_validate(yaml.load(text, _YAML_LOADER))  # noqa: S506 - both loaders are safe ones
+        return yaml.load(text, _YAML_LOADER)  # noqa: S506 - both loaders are safe ones
     except yaml.YAMLError as error:
         raise CatalogFileError(f"{file_name}: not YAML: {error}") from error
+
+
+def _validated(given: Any, entry_type: type[Parsed], file_name: str) -> Parsed:
+    try:
+        return entry_type.model_validate(given)
     except ValidationError as error:
         faults = "; ".join(f"{'.'.join(map(str, fault['loc'])) or 'entry'}: {fault['msg']}" for fault in error.errors())
         raise CatalogFileError(f"{file_name}: {faults}") from error
 
 
 def _folder(folder: Traversable, entry_type: type[Entry], digest: Any) -> dict[str, Entry]:
-    entries: dict[str, Entry] = {}
+    given: dict[str, Any] = {}
     for file in sorted((file for file in folder.iterdir() if file.name.endswith(".yaml")), key=lambda file: file.name):
         name = f"{folder.name}/{file.name}"
         text = file.read_bytes()
         digest.update(name.encode() + b"\0" + text + b"\0")
-        entry = parse_entry(text, entry_type, name)
-        if file.name != f"{entry.slug}.yaml":
+        given[file.name.removesuffix(".yaml")] = _content(text, name)
+    entries: dict[str, Entry] = {}
+    for slug in given:
+        name = f"{folder.name}/{slug}.yaml"
+        entry = _validated(_with_base(slug, given, name), entry_type, name)
+        if slug != entry.slug:
             raise CatalogFileError(f"{name}: slug: {entry.slug!r} is not the name of the file")
         entries[entry.slug] = entry
     return entries
+
+
+def _with_base(slug: str, given: dict[str, Any], file_name: str, depth: int = 0) -> Any:
+    """The content of a file; where it is `based_on` another of its folder, what it says is put over what that one says, map by map."""
+    own = given[slug]
+    if not isinstance(own, dict) or "based_on" not in own:
+        return own
+    base = own["based_on"]
+    if base not in given or depth > len(given):
+        raise CatalogFileError(f"{file_name}: based_on: {base!r} is no other file of the folder")
+    return _over({name: value for name, value in own.items() if name != "based_on"}, _with_base(base, given, file_name, depth + 1))
+
+
+def _over(own: dict[str, Any], base: Any) -> dict[str, Any]:
+    merged = dict(base)
+    for name, value in own.items():
+        merged[name] = _over(value, merged[name]) if isinstance(value, dict) and isinstance(merged.get(name), dict) else value
+    return merged

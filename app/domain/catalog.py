@@ -9,12 +9,13 @@ from typing import Annotated
 from pydantic import Field
 
 from app.domain.calibration import Calibrations
+from app.domain.checkpoint_names import as_published, base_of, names_of_bases, read_name
 from app.domain.engine import EngineMemory, engine_memory
 from app.domain.errors import MissingFigure, UnknownName
 from app.domain.hardware import Gpu
-from app.domain.llm import Llm, Slug
+from app.domain.llm import Llm
 from app.domain.step_constants import StepModel
-from app.domain.value import Value
+from app.domain.value import Slug, Value
 
 Usd = Annotated[float, Field(ge=0, le=1e9)]
 
@@ -57,6 +58,7 @@ class Catalog:
     _gpu_names: Mapping[str, str] = field(init=False, repr=False)
     _price_by_gpu: Mapping[str, GpuPrice] = field(init=False, repr=False)
     _model_names: Mapping[str, str] = field(init=False, repr=False)
+    _bases: Mapping[str, str] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         gpu_names = {gpu.name.casefold(): slug for slug, gpu in self.gpus.items()} | {slug: slug for slug in self.gpus}
@@ -64,6 +66,7 @@ class Catalog:
         hub_ids = {model.hf_id.casefold(): slug for slug, model in self.models.items() if model.hf_id}
         object.__setattr__(self, "_gpu_names", gpu_names)
         object.__setattr__(self, "_price_by_gpu", {price.gpu: price for price in self.prices.values()})
+        object.__setattr__(self, "_bases", names_of_bases(self.models))
         object.__setattr__(self, "_model_names", aliases | hub_ids | {slug: slug for slug in self.models})
 
     def gpu(self, name: str, *, field: str = "/gpu") -> Gpu:
@@ -94,6 +97,15 @@ class Catalog:
         if slug is None:
             raise _unknown("model", name, self._model_names, field)
         return self.models[slug]
+
+    def checkpoint(self, name: str, *, field: str = "/model") -> Llm:
+        """The model called `name`, or the one that a checkpoint of that name is made of, in its format; raises UnknownName."""
+        if name.strip().casefold() not in self._model_names:
+            named = read_name(name)
+            slug = base_of(named, self._bases)
+            if slug is not None:
+                return as_published(self.models[slug], name.strip(), named)
+        return self.model(name, field=field)
 
 
 def _unknown(kind: str, name: str, names: Mapping[str, str], field: str) -> UnknownName:

@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 from pydantic import Field, PositiveInt
 
 from app.domain.hardware import Gpu
-from app.domain.llm import Llm, Slug
-from app.domain.value import Value
+from app.domain.llm import Llm
+from app.domain.value import Slug, Value
 
 Origin = Literal["bundled", "own"]
 AttentionKind = Literal["mha", "gqa", "mqa", "mla", "compressed", "sliding_window", "recurrent"]

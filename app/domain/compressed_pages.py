@@ -8,13 +8,13 @@ https://github.com/vllm-project/vllm/blob/v0.27.1/vllm/v1/core/kv_cache_utils.py
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from app.domain.attention import CompressedAttention
-from app.domain.engine import PagingRules
 from app.domain.layer_kinds import LayerKind
 from app.domain.llm import Llm
 from app.domain.paging import PagedPool, PageGroup
+from app.domain.paging_rules import PagingRules
 
 ALIGNMENT_BYTES = 576
 """Pages are rounded up to a multiple of this."""
@@ -38,7 +38,8 @@ def compressed_pool(llm: Llm, rules: PagingRules, *, pp: int, max_num_batched_to
     """The pool of a model whose layers all are compressed attention; None for another model.
 
     One block holds a page of every history layer. Windows and compressor states are cut into groups of about as many layers that share
-    the block; a request takes ceil(L / 256) blocks of history and, per group, those of its window and of the steps in flight.
+    the block; a request takes ceil(L / 256) blocks of history and, per group, those of its window and of the steps in flight. Where
+    groups are made of tuples (`compressed_tuples`), a block is one page of every size of the history for each layer of the largest group.
     """
     mixers = [(group.mixer, group.num_layers) for group in llm.layer_groups or () if isinstance(group.mixer, CompressedAttention)]
     if not mixers or len(mixers) != len(llm.layer_groups or ()):
@@ -67,11 +68,10 @@ def compressed_pool(llm: Llm, rules: PagingRules, *, pp: int, max_num_batched_to
     tuples = [max(history.values()), windows, *(max(pages.values()) for pages in states.values())]
     size = _group_size(tuples)
     window_page = _aligned(WINDOW_BLOCK_TOKENS * _entry_bytes(first.head_dim))
-    stride = max(
-        sum(page * layers for page, layers in history.items()),
-        min(size, windows) * window_page,
-        *(sum(page * min(size, layers) for page, layers in pages.items()) for pages in states.values()),
-    )
+    if rules.compressed_tuples:
+        stride = sum(history) * max(tuples[0], *(math.ceil(count / -(-count // size)) for count in tuples[1:]))
+    else:
+        stride = _packed(history, min(size, windows) * window_page, states, size)
     groups = [PageGroup(LayerKind("full", max(history.values()), stride / HISTORY_BLOCK_TOKENS), HISTORY_BLOCK_TOKENS)]
     kind = LayerKind("sliding", windows, window_page / WINDOW_BLOCK_TOKENS, first.window_tokens)
     groups += [PageGroup(kind, WINDOW_BLOCK_TOKENS)] * -(-windows // size)
@@ -80,6 +80,15 @@ def compressed_pool(llm: Llm, rules: PagingRules, *, pp: int, max_num_batched_to
         groups += [PageGroup(kind, block)] * -(-max(pages.values()) // size)
     window = rules.num_window_batches * max_num_batched_tokens
     return PagedPool(HISTORY_BLOCK_TOKENS, tuple(groups), 1, stride / pp, window, 0, rules.tokens_line)
+
+
+def _packed(history: Mapping[int, int], window_bytes: int, states: Mapping[tuple[int, int], Mapping[int, int]], size: int) -> int:
+    """One block that holds the pages of any one group side by side [bytes]."""
+    return max(
+        sum(page * layers for page, layers in history.items()),
+        window_bytes,
+        *(sum(page * min(size, layers) for page, layers in pages.items()) for pages in states.values()),
+    )
 
 
 def _entry_bytes(head_dim: int) -> int:

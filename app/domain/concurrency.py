@@ -4,7 +4,7 @@ from typing import Literal
 
 from app.domain.deployment import Deployment
 from app.domain.engine import EngineMemory
-from app.domain.engine_working import request_step
+from app.domain.engine_working import request_steps
 from app.domain.hardware import Gpu
 from app.domain.kv_cache import unknown_layers
 from app.domain.kv_working import sequence_step
@@ -13,6 +13,7 @@ from app.domain.memory import fit
 from app.domain.memory_fit import Fit
 from app.domain.memory_notes import memory_warnings
 from app.domain.memory_working import memory_steps
+from app.domain.paging import PagedPool
 from app.domain.provenance import Answer, Note, Step, Versions, step
 from app.domain.rounding import floor
 from app.domain.units import plain
@@ -158,16 +159,17 @@ def ramp(max_concurrency: int) -> list[int]:
 def concurrency_steps(found: Fit, deployment: Deployment, at: ConcurrencyAtLength, safety_ratio: float) -> list[Step]:
     """The working from the KV pool to the safe number of requests."""
     assert found.cost is not None  # noqa: S101 - callers check
+    tokens = at.tokens_per_sequence
+    formula, held = "floor(kv_cache_bytes / kv_bytes_per_request_per_gpu)", found.kv_cache_bytes
     if found.pool is None:
-        per_sequence = found.cost.sequence_bytes(at.tokens_per_sequence)
-        request = sequence_step(found.cost, at.tokens_per_sequence, per_sequence, "kv_bytes_per_request_per_gpu")
+        needed = found.cost.sequence_bytes(tokens)
+        request = [sequence_step(found.cost, tokens, needed, "kv_bytes_per_request_per_gpu")]
     else:
-        per_sequence = found.pool.request_bytes(at.tokens_per_sequence)
-        request = request_step(found.pool, at.tokens_per_sequence, "kv_bytes_per_request_per_gpu")
-    formula, most = (
-        "dp x floor(kv_cache_bytes / kv_bytes_per_request_per_gpu)",
-        f"{deployment.dp} x floor({found.kv_cache_bytes} / {per_sequence})",
-    )
+        needed = found.pool.request_bytes(tokens)
+        request = request_steps(found.pool, tokens, "kv_bytes_per_request_per_gpu", "num_blocks_per_request")
+        if isinstance(found.pool, PagedPool):
+            formula, held, needed = "floor(num_blocks / num_blocks_per_request)", found.num_blocks or 0, found.pool.request_blocks(tokens)
+    formula, most = f"dp x {formula}", f"{deployment.dp} x floor({held} / {needed})"
     limit = sequence_limit(found, deployment)
     if limit is not None:
         formula, most = f"min({formula}, dp x max_num_seqs)", f"min({most}, {deployment.dp} x {limit})"
@@ -175,7 +177,7 @@ def concurrency_steps(found: Fit, deployment: Deployment, at: ConcurrencyAtLengt
     if at.max_concurrency and at.max_concurrency * safety_ratio < 1:
         safe, safe_formula = f"max(1, {safe})", f"max(1, {safe_formula})"
     return [
-        request,
+        *request,
         step(
             "max_concurrency",
             formula,

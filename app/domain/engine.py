@@ -8,10 +8,13 @@ from typing import Annotated, Literal
 from pydantic import Field, PositiveInt
 
 from app.domain.attention import Count
+from app.domain.compute_buffer import ComputeBuffer
 from app.domain.deployment import EngineName
 from app.domain.errors import UnknownName
-from app.domain.llm import Slug
-from app.domain.value import Given
+from app.domain.paging_rules import PagingRules
+from app.domain.precision import KvFormat
+from app.domain.static_reserve import FractionByGpus, StaticReserve
+from app.domain.value import Given, Slug
 
 Bytes = Annotated[int, Field(ge=0, le=10**15)]
 Factor = Annotated[float, Field(ge=0, le=1000)]
@@ -48,12 +51,18 @@ class SchedulerDefaults(Given):
     """Devices whose name contains one of these texts are not of the class."""
     max_num_batched_tokens: PositiveInt
     """Tokens of one step of a server."""
+    offline_max_num_batched_tokens: PositiveInt | None = None
+    """Tokens of one step where a program runs the engine in itself (vLLM's class LLM); None: as a server."""
     max_num_seqs: PositiveInt
     """Sequences that run at once."""
     num_graph_seqs: PositiveInt | None = None
     """Largest batch that CUDA graphs are captured for, tp below 4."""
     num_graph_seqs_wide: PositiveInt | None = None
     """The same for tp 4 and above."""
+    reserved_bytes: Bytes | None = None
+    """Memory that the class leaves outside the fraction; before `fractions` and `static_reserve` [bytes]."""
+    reserved_bytes_per_gpu: Bytes = 0
+    """More of it per tp x pp."""
 
 
 class EncoderPeak(Given):
@@ -75,9 +84,11 @@ class ActivationModel(Given):
     bytes_per_logit: Factor
     """Sampler bytes per (sequence, vocabulary entry)."""
     bytes_per_logit_low: Factor
-    """The same where a leaner sampler is installed, unknown from outside."""
+    """The same with FlashInfer's sampler, which does not sort."""
+    lean_if_installed: bool = False
+    """FlashInfer's sampler is used wherever it can be imported, unknown from outside; else only where it is asked for."""
     lean_builds: tuple[str, ...] = ()
-    """Texts in a version that mark builds which bring the leaner sampler."""
+    """Texts in a version that mark builds which sample with it."""
     num_logit_rows_extra: Count = 0
     """Further single-precision rows of the vocabulary, one per multiprocessor."""
     workspace_persists: bool = False
@@ -86,16 +97,19 @@ class ActivationModel(Given):
     """Forward pass, per token and element of the inner width on one rank."""
     bytes_per_hidden_element: Factor = 4
     """Forward pass, per token and element of the residual stream."""
-    bytes_per_recurrent_element: Factor = 45
-    """Delta-rule layers, per token and value element on one rank: q, k and v before and after convolution and norm, w, u, gated
-    q and k, new values, output and its gate in 16 bits, gates and their sums in 32, one state per 64 tokens, scores of a chunk;
-    38 with one gate per head, 50 with one per channel."""
+    gathers_ranks: bool = False
+    """Experts of every data-parallel rank work on the tokens of all of them."""
+    bytes_per_channel_gated_element: Factor = 14
+    """Delta rule with one gate per channel, per token and value element on one rank: its projections, as the profile run skips the core
+    (read in 0.11.2 and 0.26.0). The one recorded start of such a model took about 3 GiB more, which is not explained."""
     bytes_per_kept_element: Factor = 2
     """Inputs that stay allocated, per token and element of the residual stream."""
     encoders: tuple[EncoderPeak, ...] = ()
     """Vision encoders, first match counts."""
     unknown: Spread
     """Used when the shape of the model is not known [bytes]."""
+    compute_buffer: ComputeBuffer | None = None
+    """Where an engine reserves one buffer for the graph of a micro-batch; in place of the terms above."""
 
 
 class GraphMemory(Given):
@@ -103,6 +117,11 @@ class GraphMemory(Given):
 
     inside_budget: bool
     """Subtracted before the KV cache is sized."""
+    estimated_models: Literal["all", "not_dense"] = "all"
+    """Models whose graphs are estimated; those of the others come on top of the budget: `not_dense` are models with experts or a
+    recurrent state."""
+    unestimated_vendors: tuple[str, ...] = ()
+    """Makers on whose accelerators no graphs are estimated, so that they come on top as well."""
     fixed_bytes: Bytes
     """Per capture [bytes]."""
     bytes_per_layer_and_graph: Bytes
@@ -113,81 +132,6 @@ class GraphMemory(Given):
     """Per layer and captured batch size of models that keep a recurrent state, in place of the other terms where it is more."""
     bytes_per_logit: Factor = 0
     """Per sequence and vocabulary entry of the largest captured batch."""
-
-
-class PagingRules(Given):
-    """How KV memory is cut into blocks and what one sequence reserves."""
-
-    paged: bool = True
-    """Blocks of `block_size_tokens`; else exact cells."""
-    windows: bool = True
-    """Windowed layers keep their window only; else the whole length."""
-    chunked_windows: bool = True
-    """The same for chunked local attention."""
-    num_window_batches: Count = 1
-    """Steps of max_num_batched_tokens that a window keeps beside itself."""
-    group_padding_ratio: Annotated[float, Field(ge=1, le=10)] = 1
-    """Groups take the size of the largest kind while it is below this many times the smallest kind."""
-    tokens_line: Literal["pool", "concurrency"] = "pool"
-    """Meaning of the printed token count: blocks // groups x block, or concurrency x max_model_len."""
-    num_state_blocks: Count = 1
-    """Blocks of recurrent state per sequence and group."""
-    num_state_blocks_prefix_caching: Count = 2
-    """The same with prefix caching of recurrent state."""
-    state_prefix_caching: bool = False
-    """Prefix caching of recurrent models is on unless it is switched off."""
-    speculative_state_blocks: bool = False
-    """Each draft token adds a state block per sequence and group."""
-    state_in_blocks: bool = True
-    """Recurrent state lives in blocks; else it is allocated beside them, for every sequence that may run."""
-    wide_state_model_types: tuple[str, ...] = ()
-    """Beginnings of `model_type` of state space models whose checkpoints ask for single precision; others keep 16 bits."""
-    hybrid_alignment_tokens: PositiveInt = 16
-    """Blocks of hybrids are a multiple of this."""
-    latent_alignment_tokens: PositiveInt = 16
-    """The same beside latent attention."""
-    latent_cache: bool = True
-    """Latent attention stores the latent; else whole keys and values padded to 256 elements."""
-    window_pool_ratio: Factor | None = None
-    """Tokens of the pool of windowed layers / tokens of the pool of full layers, where both are sized ahead."""
-    state_pool_ratio: Factor | None = None
-    """Memory of recurrent state / memory of the KV cache, where both are sized ahead."""
-    window_rounding_tokens: PositiveInt = 1
-    """Cells of windowed layers are rounded up to a multiple of this."""
-    default_block_tokens: PositiveInt = 16
-    """Tokens of a block where the caller does not say."""
-    num_slots: PositiveInt = 1
-    """Sequences whose windows are allocated when the caller does not say."""
-
-
-class StaticReserve(Given):
-    """Memory that an engine leaves for everything beside weights and KV cache when it derives its own fraction."""
-
-    fixed_bytes: Bytes
-    """Whatever the deployment [bytes]."""
-    bytes_per_chunk_token: Bytes
-    """Per token of a prefill chunk."""
-    least_chunk_tokens: PositiveInt
-    """Chunks below this count as this."""
-    bytes_per_gpu_of_layout: Bytes
-    """Per tp x pp."""
-    bytes_per_graph_seq: Bytes
-    """Per sequence of the largest captured batch."""
-    bytes_per_graph_seq_and_dp: Bytes = 0
-    """Per sequence of the largest captured batch and attention data-parallel rank, with more than one."""
-    least_on_large_bytes: Bytes
-    """Least reserve on large devices [bytes]."""
-    large_memory_bytes: Bytes
-    """Devices above this are large [bytes]."""
-
-
-class FractionByGpus(Given):
-    """Default fraction of replicas of at least so many accelerators."""
-
-    num_gpus: PositiveInt
-    """tp x pp, at least."""
-    fraction_ratio: Annotated[float, Field(gt=0, le=1)]
-    """Share of the memory."""
 
 
 class KvBand(Given):
@@ -220,6 +164,8 @@ class EngineMemory(Given):
     """Context, libraries and workspaces outside the tensor allocator, tp 1 [bytes]."""
     runtime_unified: Spread
     """Further memory on devices that share it with the host [bytes]."""
+    read_vendors: tuple[str, ...] = ()
+    """Makers of the accelerators whose back ends were read; none: whatever the accelerator."""
     unified_devices: tuple[str, ...] = ()
     """Devices whose name contains one of these texts share their memory with the host."""
     runtime_amd: Spread
@@ -234,16 +180,32 @@ class EngineMemory(Given):
     """Peak of the profile run."""
     graphs: GraphMemory
     """CUDA graphs."""
+    num_mxfp4_scale_copies: Count = 0
+    """Where kernels load MXFP4 experts without padding: how often their scales stay in memory; 0: no such kernels."""
+    mxfp4_capabilities: tuple[str, ...] = ()
+    """Compute capabilities on which they do."""
+    earlier_fraction_ratio: Share | None = None
+    """Default fraction of earlier versions, which one that is not known may be."""
     fractions: tuple[FractionByGpus, ...] = ()
     """Default fraction by size of the replica, first match; before `default_fraction_ratio`."""
     static_reserve: StaticReserve | None = None
     """Reserve from which the engine derives its fraction."""
+    vision_fraction_ratio: Share = 1
+    """Factor on a default fraction for models with a vision tower."""
+    class_reserve_speculative_bytes: Bytes = 0
+    """With a draft model or layers, more than the reserve of the class [bytes]."""
     paging: PagingRules
     """Blocks."""
+    kv_caches: tuple[KvFormat, ...] = ()
+    """Precisions of the cache that any of these versions offers; none: not read."""
+    sparse_latent_fp8_from_capability: Factor | None = None
+    """Compute capability from which `kv_cache` auto keeps latents in 8 bits whose indexer selects tokens; None: as for other caches."""
     defaults: Annotated[tuple[SchedulerDefaults, ...], Field(min_length=1)]
     """Scheduler defaults by device class, first match."""
     whole_prompts_up_to_tokens: Count = 0
     """Lengths up to this are prefilled in one step by default, so max_num_batched_tokens is at least max_model_len_tokens."""
+    fits_length: bool = False
+    """max_model_len_tokens -1 asks for the longest sequence that fits."""
     limit_batched_to_length: bool = False
     """max_num_batched_tokens is at most max_num_seqs x max_model_len_tokens when defaulted."""
     device_margin_bytes: Bytes = 0
@@ -266,13 +228,21 @@ class EngineMemory(Given):
 
 
 def version_key(text: str | None) -> tuple[int, int, int] | None:
-    """The numbers of a version that decide which rules hold; None when the text begins with no version.
+    """The numbers of a version, or the number of a build, that decide which rules hold; None when the text begins with neither.
 
-    >>> version_key("0.26.1rc1.dev156")
-    (0, 26, 1)
+    >>> version_key("0.26.1rc1.dev156"), version_key("b7780"), version_key("0.1.dev19754+g3a0914114")
+    ((0, 26, 1), (7780, 0, 0), None)
     """
+    if build := re.fullmatch(r"b?(\d{1,9})", text or ""):
+        return int(build[1]), 0, 0
+    if re.match(r"v?0\.1\.dev", text or ""):  # what a build calls itself whose repository was fetched without tags
+        return None
     found = re.match(r"v?(\d+)\.(\d+)(?:\.(\d+))?", text or "")
     return (int(found[1]), int(found[2]), int(found[3] or 0)) if found else None
+
+
+NEWEST_PATCH = 10**6
+"""Beyond the patch number of any release."""
 
 
 def newest_first(engines: Iterable[EngineMemory]) -> list[EngineMemory]:
@@ -281,9 +251,14 @@ def newest_first(engines: Iterable[EngineMemory]) -> list[EngineMemory]:
 
 
 def engine_memory(engines: Iterable[EngineMemory], name: str, version: str | None, *, field: str) -> EngineMemory:
-    """The rules of an engine in a version: the newest known when the version is not given or not understood; raises UnknownName."""
+    """The rules of an engine in a version, the newest known when it is not given or not understood; raises UnknownName.
+
+    A version of two numbers names a series and stands for its newest release.
+    """
     known = newest_first(engine for engine in engines if engine.engine == name)
     if not known:
         raise UnknownName(f"no memory accounting of engine {name[:100]!r} in the catalog", field=field, value=name[:100])
     key = version_key(version)
+    if key is not None and re.fullmatch(r"v?\d+\.\d+(?!\.?\d).*", version or ""):  # a series: its newest release
+        key = *key[:2], NEWEST_PATCH
     return known[0] if key is None else next((engine for engine in known if engine.covers(key)), known[-1])

@@ -6,14 +6,16 @@ from typing import NamedTuple
 from app.domain.activation import ActivationPeak, activation_peak
 from app.domain.attention import CompressedAttention
 from app.domain.compressed_pages import compressed_pool
+from app.domain.compute_buffer import compute_buffer_bytes
 from app.domain.deployment import Deployment
-from app.domain.engine import EngineMemory, Spread
+from app.domain.engine import ActivationModel, EngineMemory, Spread
 from app.domain.engine_defaults import Settings, num_captured_graphs
 from app.domain.hardware import Gpu
+from app.domain.kv_cache import resolve_kv_format
 from app.domain.layer_kinds import layer_kinds
 from app.domain.llm import Llm
 from app.domain.paging import Pool, cell_pool, paged_pool
-from app.domain.precision import KvFormat
+from app.domain.precision import KV_CACHE, KvFormat
 
 FEW_SEQUENCES = 64
 """What callers set who lower max_num_seqs; the band of an unknown max_num_seqs reaches to it. Median of the recorded starts that print it
@@ -66,31 +68,65 @@ def communication_of(engine: EngineMemory, gpu: Gpu) -> Spread:
     return engine.communication_switched if switched else engine.communication_other
 
 
+def samples_lean(engine: EngineMemory, deployment: Deployment) -> bool | None:
+    """Whether the engine samples with FlashInfer instead of a sort: as stated, else by its build; None where the image decides."""
+    if deployment.flashinfer_sampler is not None:
+        return deployment.flashinfer_sampler
+    if any(part in (deployment.engine_version or "") for part in engine.activation.lean_builds):
+        return True
+    return None if engine.activation.lean_if_installed else False
+
+
 def peak_of(llm: Llm, engine: EngineMemory, deployment: Deployment, settings: Settings, length: int | None) -> ActivationPeak:
-    """The profile run of the deployment."""
-    builds = engine.activation.lean_builds
+    """The profile run of the deployment, or the compute buffer of its micro-batch."""
+    if engine.activation.compute_buffer is not None:
+        return _compute_buffer(llm, engine.activation, deployment, settings, length)
     return activation_peak(
         llm,
         engine.activation,
-        leanest=any(part in (deployment.engine_version or "") for part in builds),
-        max_num_seqs=settings.max_num_seqs,
+        leanest=samples_lean(engine, deployment) is True,
+        max_num_seqs=0 if deployment.task == "embed" else settings.max_num_seqs,
         max_num_batched_tokens=settings.max_num_batched_tokens,
         max_model_len_tokens=length,
         tp=deployment.tp,
+        dp=deployment.dp,
+        whole_experts=deployment.ep > 1,
     )
+
+
+def _compute_buffer(llm: Llm, model: ActivationModel, deployment: Deployment, settings: Settings, length: int | None) -> ActivationPeak:
+    found = None
+    if model.compute_buffer is not None and length is not None:
+        found = compute_buffer_bytes(
+            llm,
+            model.compute_buffer,
+            micro_batch_tokens=settings.max_num_batched_tokens,
+            num_seqs=settings.max_num_seqs,
+            length_tokens=length,
+            num_devices=deployment.pp,
+            narrow_cache=KV_CACHE[resolve_kv_format(llm, deployment.kv_cache)].bytes_per_element < KV_CACHE["fp16"].bytes_per_element,
+        )
+    if found is None:
+        return ActivationPeak(0, model.unknown.typical_bytes, 0, 0, False)
+    head, layer = found
+    return ActivationPeak(head, layer, 0, 0, True)
 
 
 def most_lean_peak_bytes(llm: Llm, engine: EngineMemory, deployment: Deployment, settings: Settings, length: int | None) -> int:
     """Peak with what the deployment does not say at its leanest: few sequences, the leaner sampler [bytes]."""
+    if engine.activation.compute_buffer is not None:
+        return peak_of(llm, engine, deployment, settings, length).total_bytes
     few = min(settings.max_num_seqs, FEW_SEQUENCES) if "max_num_seqs" in settings.defaulted else settings.max_num_seqs
     return activation_peak(
         llm,
         engine.activation,
-        max_num_seqs=few,
+        max_num_seqs=0 if deployment.task == "embed" else few,
         max_num_batched_tokens=settings.max_num_batched_tokens,
         max_model_len_tokens=length,
         tp=deployment.tp,
-        leanest=True,
+        dp=deployment.dp,
+        whole_experts=deployment.ep > 1,
+        leanest=samples_lean(engine, deployment) is not False,
     ).total_bytes
 
 
@@ -111,8 +147,16 @@ def terms_of(llm: Llm, gpu: Gpu, engine: EngineMemory, deployment: Deployment, s
     runtime += engine.runtime_amd.typical_bytes if (gpu.vendor or "").startswith("AMD") else 0
     runtime += _state_beside_blocks(llm, engine, deployment, settings)
     communication = communication_of(engine, gpu).typical_bytes if deployment.tp > 1 else 0
-    inside = engine.graphs.inside_budget
+    inside = _counts_graphs(llm, gpu, engine)
     return Terms(peak.total_bytes, graphs if inside else 0, communication, runtime, 0 if inside else graphs)
+
+
+def _counts_graphs(llm: Llm, gpu: Gpu, engine: EngineMemory) -> bool:
+    """Whether CUDA graphs are estimated for this model on this accelerator and subtracted from the budget."""
+    model = engine.graphs
+    if not model.inside_budget or (gpu.vendor is not None and gpu.vendor.startswith(model.unestimated_vendors)):
+        return False
+    return model.estimated_models == "all" or llm.keeps_state or llm.has_experts
 
 
 def _state_beside_blocks(llm: Llm, engine: EngineMemory, deployment: Deployment, settings: Settings) -> int:
@@ -166,7 +210,8 @@ def pool_of(llm: Llm, engine: EngineMemory, deployment: Deployment, settings: Se
         )
         if own is not None:
             return own
-    block = deployment.block_size_tokens if "block_size_tokens" in given else rules.default_block_tokens
+    usual = rules.latent_block_tokens if all(kind.latent for kind in kinds) else None
+    block = deployment.block_size_tokens if "block_size_tokens" in given else usual or rules.default_block_tokens
     if engine.engine == "vllm" and not compressed:
         return paged_pool(
             kinds,
@@ -176,6 +221,7 @@ def pool_of(llm: Llm, engine: EngineMemory, deployment: Deployment, settings: Se
             max_num_batched_tokens=settings.max_num_batched_tokens,
             prefix_caching=deployment.prefix_caching if "prefix_caching" in given else None,
             num_draft_tokens=drafts.num_draft_tokens if drafts else 0,
+            num_context_ranks=deployment.dcp,
         )
     return cell_pool(
         kinds,
@@ -183,5 +229,6 @@ def pool_of(llm: Llm, engine: EngineMemory, deployment: Deployment, settings: Se
         block_size_tokens=block,
         pp=deployment.pp,
         max_num_batched_tokens=settings.max_num_batched_tokens,
-        num_slots=deployment.max_num_seqs or rules.num_slots,
+        num_seqs=deployment.max_num_seqs,
+        num_states=None if deployment.prefix_caching else deployment.max_num_seqs,
     )

@@ -1,9 +1,11 @@
 """The working of a budget by an engine's own rules: what comes off the memory, and how the rest is cut."""
 
+import math
+
 from app.domain.deployment import Deployment
 from app.domain.hardware import Gpu
 from app.domain.memory_fit import Fit
-from app.domain.paging import PAGE_SOURCE, PagedPool, Pool
+from app.domain.paging import PAGE_SOURCE, CellPool, PagedPool, Pool
 from app.domain.provenance import Basis, Step, step
 from app.domain.units import exact, plain
 
@@ -14,8 +16,8 @@ _BUDGETS = {
         "floor({fraction} x ({memory} - {outside})) + {outside}",
     ),
     "of_free_after_load": (
-        "taken + floor(memory_fraction_ratio x (memory_bytes - taken)), taken = weights_bytes_per_gpu + reserve_bytes",
-        "{taken} + floor({fraction} x ({memory} - {taken}))",
+        "taken + min(free, floor(memory_fraction_ratio x free)), taken = weights + reserve_bytes, free = memory_bytes - taken",
+        "{taken} + min({memory} - {taken}, floor({fraction} x ({memory} - {taken})))",
     ),
     "exact": ("memory_bytes - margin of the engine", "{memory} - {margin}"),
 }
@@ -30,7 +32,7 @@ def engine_budget_steps(gpu: Gpu, deployment: Deployment, found: Fit) -> list[St
     formula, substituted = _BUDGETS[engine.fraction_basis]
     fraction = settings.fraction
     if deployment.reserve_bytes_per_gpu is not None:
-        formula, substituted = "memory_bytes x memory_fraction_ratio", "{memory} x {fraction}"
+        formula, substituted = "floor(memory_bytes x memory_fraction_ratio)", "floor({memory} x {fraction})"
         fraction = deployment.memory_fraction_ratio
     values = {
         "memory": found.memory_bytes,
@@ -81,12 +83,16 @@ def _term_steps(found: Fit) -> list[Step]:
             basis="calibrated" if peak.is_known else "assumed",
         )
     ]
-    for name, value in (
-        ("cuda_graph_bytes", terms.cuda_graph_bytes),
-        ("communication_bytes", terms.communication_bytes),
-        ("runtime_bytes", terms.runtime_bytes),
+    for name, formula, value in (
+        (
+            "cuda_graph_bytes",
+            "fixed + by layer and captured batch; 0 where eager or not in the budget",
+            terms.cuda_graph_bytes,
+        ),
+        ("communication_bytes", "by link of the accelerators, 0 for tp 1", terms.communication_bytes),
+        ("runtime_bytes", "by device, and the recurrent states of all sequences where they are beside the blocks", terms.runtime_bytes),
     ):
-        steps.append(step(name, f"constant of {engine.slug}", str(value), value, "bytes", source, basis="calibrated"))
+        steps.append(step(name, f"{engine.slug}: {formula}", str(value), value, "bytes", source, basis="calibrated"))
     return steps
 
 
@@ -95,6 +101,7 @@ def pool_steps(found: Fit, pool: Pool) -> list[Step]:
     length = found.max_model_len_tokens or pool.block_size_tokens
     steps: list[Step] = []
     if isinstance(pool, PagedPool):
+        steps.append(_page_step(pool))
         steps.append(
             step(
                 "num_blocks",
@@ -105,40 +112,108 @@ def pool_steps(found: Fit, pool: Pool) -> list[Step]:
                 PAGE_SOURCE,
             )
         )
-    steps.append(request_step(pool, length, "kv_bytes_per_longest_sequence_per_gpu"))
+    elif isinstance(pool, CellPool) and found.state_bytes:
+        steps.append(_state_step(found, pool))
+    steps += request_steps(pool, length, "kv_bytes_per_longest_sequence_per_gpu", "num_blocks_per_longest_sequence")
     capacity = found.capacity_tokens()
     if capacity is not None:
         steps.append(_tokens_step(found, pool, length, capacity))
     return steps
 
 
-def request_step(pool: Pool, tokens: float, name: str) -> Step:
-    """Memory that one sequence reserves [bytes]."""
+def _state_step(found: Fit, pool: CellPool) -> Step:
+    """States that the engine sizes apart from keys and values [bytes]."""
+    kv, fixed, ratio = found.kv_cache_bytes, pool.fixed_state_bytes, plain(pool.state_pool_ratio)
+    if fixed:
+        formula, text = "min(max_num_seqs x state of one sequence, kv_cache_bytes)", f"min({fixed}, {kv})"
+    else:
+        formula = "kv_cache_bytes - floor(kv_cache_bytes / (1 + pool of states / pool of keys and values))"
+        text = f"{kv} - floor({kv} / (1 + {ratio}))"
+    return step("state_bytes", formula, text, found.state_bytes, "bytes", PAGE_SOURCE)
+
+
+def _page_step(pool: PagedPool) -> Step:
+    """One page of one layer: that of the attention layers where they fill it, the state of a layer without attention, else a mean."""
+    formula, text = "pages of all layers / layers of a group, whose sizes differ", plain(pool.page_bytes)
+    for kind, tokens in pool.groups:
+        if kind.kind == "state" and kind.state_bytes == pool.page_bytes:
+            formula, text = "state of one layer", str(kind.state_bytes)
+        elif math.isclose(kind.bytes_per_token * tokens, pool.page_bytes):
+            formula, text = (
+                "tokens of a block x bytes per token of what a page holds",
+                f"{tokens} x {plain(kind.bytes_per_token)}",
+            )
+            break
+    return step("page_bytes", formula, text, exact(pool.page_bytes), "bytes", PAGE_SOURCE)
+
+
+def request_steps(pool: Pool, tokens: float, name: str, blocks_name: str) -> list[Step]:
+    """Memory that one sequence reserves [bytes], by way of its blocks where the engine cuts memory into blocks."""
     needed = pool.request_bytes(tokens)
-    if not isinstance(pool, PagedPool):
-        return step(name, "bytes of all layers up to their windows + state", f"{plain(tokens)} tokens", needed, "bytes", PAGE_SOURCE)
-    kinds: dict[str, int] = {}
+    if isinstance(pool, PagedPool):
+        blocks = pool.request_blocks(tokens)
+        formula = (
+            "sum over groups of layers: groups x blocks of the tokens they keep (windows with the steps in flight; states a fixed number)"
+        )
+        return [
+            step(blocks_name, formula, _blocks_text(pool, tokens), blocks, "blocks", PAGE_SOURCE),
+            step(
+                name, "blocks of the sequence x layers of a group x page_bytes",
+                f"ceil({blocks} x {pool.num_group_layers} x {plain(pool.page_bytes)})", needed, "bytes", PAGE_SOURCE,
+            ),
+        ]  # fmt: skip
+    assert isinstance(pool, CellPool)  # noqa: S101 - there is no third kind
+    slots = "" if pool.num_slots == 1 else f"{pool.num_slots} x "
+    formula = f"ceil(bytes_per_token x tokens + {'slots x ' if slots else ''}windowed bytes_per_token x cells of the window + state)"
+    text = f"{plain(pool.bytes_per_token)} x {plain(tokens)}"
+    rounding = pool.window_rounding_tokens
+    for per_token, cells in pool.windows:
+        reach = f"{plain(tokens)} / {pool.num_slots}" if slots else plain(tokens)
+        text += f" + {slots}{plain(per_token)} x ceil(min({plain(cells)}, {reach}) / {rounding}) x {rounding}"
+    text += f" + {pool.state_bytes}" if pool.state_bytes else ""
+    if pool.state_pool_ratio:
+        formula, text = f"{formula} x (1 + pool of states / pool of keys and values)", f"({text}) x (1 + {plain(pool.state_pool_ratio)})"
+    return [step(name, formula, f"ceil({text})", needed, "bytes", PAGE_SOURCE)]
+
+
+def _blocks_text(pool: PagedPool, tokens: float) -> str:
+    """groups x blocks of one, by kind of group; see `PagedPool.request_blocks`."""
+    counts: dict[str, int] = {}
     for group in pool.groups:
-        label = f"{group.kind.kind} in blocks of {group.block_tokens}" if group.kind.kind != "state" else "state"
-        kinds[label] = kinds.get(label, 0) + 1
-    groups = ", ".join(f"{count} group(s) {label}" for label, count in kinds.items())
-    return step(
-        name,
-        "sum over groups of blocks x bytes of a block",
-        f"{pool.request_blocks(tokens)} x {plain(pool.bytes_per_block)} ({groups}; {plain(tokens)} tokens)",
-        needed,
-        "bytes",
-        PAGE_SOURCE,
-    )
+        kind, reach = group.kind, plain(tokens)
+        if kind.kind == "full" and pool.num_context_ranks > 1:
+            reach = f"ceil({reach} / {pool.num_context_ranks})"
+        if kind.kind == "sliding":
+            reach = f"min({kind.window_tokens} - 1 + {pool.window_batch_tokens}, {reach})"
+        elif kind.kind == "chunked":
+            reach = f"min({kind.window_tokens} + {pool.window_batch_tokens}, {reach})"
+        blocks = f"ceil({reach} / {group.block_tokens})"
+        one = str(pool.num_state_blocks) if kind.kind == "state" else f"({blocks} + 1)" if kind.kind == "sliding" else blocks
+        counts[one] = counts.get(one, 0) + 1
+    return " + ".join(f"{count} x {one}" if count > 1 else one for one, count in counts.items())
 
 
 def _tokens_step(found: Fit, pool: Pool, length: int, capacity: int) -> Step:
-    if isinstance(pool, PagedPool) and pool.tokens_line == "pool":
-        blocks = pool.num_blocks(found.kv_cache_bytes)
-        formula = "floor(num_blocks / groups) x block_size_tokens"
-        substituted = f"floor({blocks} / {len(pool.groups)}) x {pool.block_size_tokens}"
+    kv_bytes = found.kv_cache_bytes
+    if isinstance(pool, PagedPool):
+        blocks = pool.num_blocks(kv_bytes)
+        if pool.tokens_line == "pool":
+            formula, text = (
+                "floor(num_blocks / groups) x block_size_tokens",
+                f"floor({blocks} / {len(pool.groups)}) x {pool.block_size_tokens}",
+            )
+            if pool.num_context_ranks > 1:
+                formula, text = f"{formula} x dcp", f"{text} x {pool.num_context_ranks}"
+        else:
+            formula = "floor(num_blocks / blocks of the longest sequence x max_model_len_tokens)"
+            text = f"floor({blocks} / {pool.request_blocks(length)} x {length})"
+    elif isinstance(pool, CellPool) and pool.fixed_length:
+        formula, text = "max_model_len_tokens where the KV cache of one context fits, else 0", str(capacity)
+    elif isinstance(pool, CellPool) and pool.counts_tokens:
+        block = pool.block_size_tokens
+        formula = "floor((kv_cache_bytes - state_bytes) / bytes_per_token / block) x block"
+        text = f"floor(({kv_bytes} - {found.state_bytes}) / {plain(pool.bytes_per_token)} / {block}) x {block}"
     else:
-        ratio = pool.concurrency(found.kv_cache_bytes, length)
-        formula = "floor(concurrency x max_model_len_tokens) or floor(kv_cache_bytes / bytes per token), whole blocks"
-        substituted = f"{plain(exact(ratio))} x {length}"
-    return step("kv_capacity_tokens", formula, substituted, capacity, "tokens", PAGE_SOURCE)
+        formula = "floor(kv_cache_bytes / kv_bytes_per_longest_sequence_per_gpu x max_model_len_tokens)"
+        text = f"floor({kv_bytes} / {pool.request_bytes(length)} x {length})"
+    return step("kv_capacity_tokens", formula, text, capacity, "tokens", PAGE_SOURCE)

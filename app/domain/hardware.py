@@ -1,17 +1,25 @@
 """Accelerators: memory, bandwidth, peak rates, interconnect. A figure that is not known is None and never guessed."""
 
+import re
 from datetime import date
 from typing import Annotated, Literal, TypeVar
 
 from pydantic import Field, PositiveInt
 
 from app.domain.errors import MissingFigure
-from app.domain.llm import Slug
-from app.domain.value import Given
+from app.domain.value import Given, Slug
 
 NumberFormat = Literal["fp32", "tf32", "fp16", "bf16", "fp8", "int8", "fp4", "int4"]
 Rate = Annotated[float, Field(ge=1, le=1e21)]
 Figure = TypeVar("Figure", int, float)
+
+
+_MAKERS = (
+    ("AMD", r"\bamd\b|instinct|radeon|\bmi[1-9]\d{1,2}[a-z]?\b|\brx ?[5-9]\d{3}\b"),
+    ("NVIDIA", r"nvidia|geforce|quadro|tesla|\brtx\b|\bgtx\b|\b[ablhtv]\d{1,3}s?\b|\bg[bh]\d{2,3}\b"),
+    ("Google", r"\btpu\b"),
+)
+"""Words of product names: https://www.amd.com/en/products/accelerators/instinct.html, https://www.nvidia.com/en-us/data-center/."""
 
 
 class PeakFlops(Given):
@@ -128,6 +136,15 @@ class Gpu(Given):
         """Dense peak rate in a number format [FLOP/s]; raises MissingFigure when the catalog does not know it."""
         rate: float | None = getattr(self.peak_flops_per_s, number_format)
         return _known(rate, self.slug, f"peak_flops_per_s.{number_format}")
+
+
+def vendor_of(name: str | None) -> str | None:
+    """The maker that the name of an accelerator tells; None where it tells none.
+
+    >>> vendor_of("RX 9070 XT (16 GB)"), vendor_of("NVIDIA L40S"), vendor_of("48 GB")
+    ('AMD', 'NVIDIA', None)
+    """
+    return next((maker for maker, pattern in _MAKERS if re.search(pattern, name or "", re.IGNORECASE)), None)
 
 
 def _known(figure: Figure | None, slug: str, name: str) -> Figure:

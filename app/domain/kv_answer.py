@@ -96,15 +96,15 @@ def answer_kv(
     context_tokens: Sequence[int],
     num_sequences: int,
     block_size_tokens: int,
-    in_engine: Sequence[KvInEngine] = (),
+    in_engine: tuple[Sequence[KvInEngine], Sequence[Step]] = ((), ()),
     assumptions: list[Note],
     versions: Versions,
 ) -> KvAnswer:
     """The KV cache of a model by length, precision and attention kind, with its working.
 
     bytes per token = sum over layers of kv_heads x (key_dim + value_dim) x bytes per element; a sequence adds the windowed layers up to
-    their window and the recurrent state. Arguments in tokens and counts, results in bytes. Raises MissingFigure when the layers are
-    not known.
+    their window and the recurrent state. `in_engine` is what `kv_engine.kv_in_engine` found. Arguments in
+    tokens and counts, results in bytes. Raises MissingFigure when the layers are not known.
     """
     kv_format = resolve_kv_format(llm, kv_cache)
     whole, rank = kv_cost(llm, kv_format), kv_cost(llm, kv_format, tp=tp)
@@ -120,7 +120,10 @@ def answer_kv(
             f"{llm.slug} ({kind}, {kv_format} KV) keeps {plain(whole.bytes_per_token)} bytes per token{windows}; "
             f"{num_sequences} sequence(s) of {longest} tokens hold {gigabytes(total)}."
         ),
-        working=_working(llm, kv_format, whole, rank, rows[context_tokens.index(longest)], tp, num_sequences, block_size_tokens),
+        working=[
+            *_working(llm, kv_format, whole, rank, rows[context_tokens.index(longest)], tp, num_sequences, block_size_tokens),
+            *in_engine[1],
+        ],
         assumptions=assumptions,
         warnings=_warnings(llm, longest, tp),
         versions=versions,
@@ -135,7 +138,7 @@ def answer_kv(
         bytes_per_token_per_gpu=exact(rank.bytes_per_token),
         state_bytes_per_sequence=whole.state_bytes,
         by_context=rows,
-        in_engine=list(in_engine),
+        in_engine=list(in_engine[0]),
         by_precision=_by_precision(llm, longest, num_sequences),
         by_attention=[
             KvAtHeads(attention=name, bytes_per_token=exact(elements * size), vs_mha_ratio=elements / mha)

@@ -63,9 +63,11 @@ def kv_is_known(llm: Llm) -> bool:
 
 
 def resolve_kv_format(llm: Llm, choice: KvChoice) -> KvFormat:
-    """`auto` is 16 bits, as engines do for checkpoints without a KV scheme of their own, or the precision of a stated figure."""
+    """`auto` is 16 bits, or what the checkpoint's own quantisation names for the cache, or the precision of a stated figure."""
     if choice != "auto":
         return choice
+    if llm.native.kv_cache is not None:
+        return llm.native.kv_cache
     if llm.stated_kv_cache is not None and llm.stated_kv_cache.precision == "fp4":
         return "fp4"
     return "fp16" if llm.native.dtype == "float16" else "bf16"

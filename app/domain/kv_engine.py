@@ -6,9 +6,11 @@ from app.domain.deployment import Deployment
 from app.domain.engine import EngineMemory
 from app.domain.engine_budget import pool_of
 from app.domain.engine_defaults import Settings
+from app.domain.engine_working import request_steps
 from app.domain.kv_cache import kv_cost, resolve_kv_format
 from app.domain.llm import Llm
 from app.domain.paging import PagedPool
+from app.domain.provenance import Step
 from app.domain.value import Value
 
 
@@ -27,8 +29,8 @@ class KvInEngine(Value):
 
 def kv_in_engine(
     llm: Llm, deployment: Deployment, engine: EngineMemory, context_tokens: Sequence[int], max_num_batched_tokens: int | None
-) -> list[KvInEngine]:
-    """One row per length; empty for a model whose layers are not known.
+) -> tuple[list[KvInEngine], list[Step]]:
+    """One row per length, and the working of the longest; empty for a model whose layers are not known.
 
     The last class of devices decides where `max_num_batched_tokens`, which windows keep beside themselves, is not given.
     """
@@ -37,9 +39,9 @@ def kv_in_engine(
     kv_format = resolve_kv_format(llm, deployment.kv_cache)
     pool = pool_of(llm, engine, deployment, Settings(usual.max_num_seqs, batched, None, 0, frozenset()), kv_format)
     if pool is None:
-        return []
+        return [], []
     cost = kv_cost(llm, kv_format, tp=deployment.tp)
-    return [
+    rows = [
         KvInEngine(
             context_tokens=tokens,
             reserved_bytes_per_gpu=pool.request_bytes(tokens),
@@ -48,3 +50,4 @@ def kv_in_engine(
         )
         for tokens in context_tokens
     ]
+    return rows, request_steps(pool, max(context_tokens), "reserved_bytes_per_gpu", "num_reserved_blocks")

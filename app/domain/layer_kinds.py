@@ -5,9 +5,9 @@ from typing import Literal, NamedTuple
 
 from app.domain.attention import Attention, CompressedAttention, LatentAttention, LayerCache
 from app.domain.deployment import Speculative
-from app.domain.engine import PagingRules
 from app.domain.kv_cache import CONVOLUTION_BYTES_PER_ELEMENT, STATE_BYTES_PER_ELEMENT
 from app.domain.llm import LayerGroup, Llm
+from app.domain.paging_rules import PagingRules
 from app.domain.precision import KV_CACHE, KvFormat
 from app.domain.recurrent import LightningAttention, Mamba1, Mamba2
 
@@ -44,8 +44,10 @@ def layer_kinds(llm: Llm, kv_format: KvFormat, rules: PagingRules, *, tp: int, s
     """Kinds of the layers with a cache; multi-token prediction layers join the full attention where speculation uses them.
 
     Per layer and token: max(1, kv_heads / tp) x (key_dim + value_dim) x bytes, the latent on every rank; windows count as full layers
-    where the engine knows none.
+    where the engine knows none, or keeps them apart for other models only.
     """
+    if rules.window_model_types and not (llm.model_type or "").startswith(rules.window_model_types):
+        rules = rules.model_copy(update={"windows": False, "chunked_windows": False})
     size = KV_CACHE[kv_format].bytes_per_element
     wide = (llm.model_type or "").startswith(rules.wide_state_model_types)
     drafts = speculative.num_draft_tokens if speculative else 0
@@ -57,7 +59,24 @@ def layer_kinds(llm: Llm, kv_format: KvFormat, rules: PagingRules, *, tp: int, s
         widest = next((key for key in found if key[0] == "full"), None)
         if widest is not None:
             found[widest] += llm.num_mtp_layers
+    if speculative is not None and speculative.draft is not None:
+        _add_draft(found, layer_kinds(speculative.draft, kv_format, rules, tp=tp))
     return [LayerKind(key[0], count, *key[1:]) for key, count in found.items()]  # type: ignore[arg-type]
+
+
+def _add_draft(found: dict[tuple[object, ...], int], draft: list[LayerKind]) -> None:
+    """A draft model's layers beside the target's: kinds of their own, or, where windows or states make groups, as many of the widest.
+
+    Layers of full attention share one group whatever their sizes; a group of other pages would have to be made equal, so that the bytes
+    per token count instead: ceil(draft bytes / bytes of the widest layer) layers.
+    """
+    widest = next((key for key in found if key[0] == "full"), None)
+    if all(key[0] == "full" for key in found) and all(kind.kind == "full" for kind in draft):
+        for kind in draft:
+            key: tuple[object, ...] = tuple(kind)[:1] + tuple(kind)[2:]
+            found[key] = found.get(key, 0) + kind.num_layers
+    elif widest is not None and isinstance(each := widest[1], float) and each:
+        found[widest] += math.ceil(sum(kind.num_layers * kind.bytes_per_token for kind in draft) / each)
 
 
 def _kinds_of(
@@ -99,7 +118,7 @@ def _latent(
     per_token = cache.per_token * size
     if mixer.indexer is None:
         return [("full", per_token, 0, 0, True)]
-    if kv_format == "fp8":
+    if kv_format == "fp8" and rules.sparse_latent_scales:
         per_token = SPARSE_LATENT_FP8_BYTES
     return [("full", per_token, 0, 0, True), ("full", _index_bytes(cache.index_per_token), 0, 0, True)]
 

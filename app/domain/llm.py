@@ -9,15 +9,15 @@ from pydantic import Field, PositiveInt, model_validator
 
 from app.domain.attention import Attention, CompressedAttention, Count, LatentAttention, LayerCache
 from app.domain.feed_forward import FeedForward
+from app.domain.precision import KvFormat
 from app.domain.recurrent import GatedDeltaNet, KimiDeltaAttention, LightningAttention, Mamba1, Mamba2
 from app.domain.tensors import Tensor, TensorClass, matrices
-from app.domain.value import Given
+from app.domain.value import Given, Slug
 
 Mixer = Annotated[
     Attention | LatentAttention | CompressedAttention | GatedDeltaNet | KimiDeltaAttention | Mamba1 | Mamba2 | LightningAttention,
     Field(discriminator="kind"),
 ]
-Slug = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]*$", max_length=100)]
 
 
 class LayerGroup(Given):
@@ -88,6 +88,8 @@ class NativeWeights(Given):
     """Where the element type was read."""
     quantization: str | None = None
     """Quantisation of the published checkpoint, None when there is none."""
+    kv_cache: KvFormat | None = None
+    """Precision of the KV cache that the checkpoint's quantisation names, which engines follow for `auto`."""
     weights_bytes: PositiveInt | None = None
     """Size of the weights in that form, None when it is not known."""
     weights_basis: str | None = None
@@ -181,6 +183,11 @@ class Llm(Given):
         return any(cache.state or cache.convolution for _, cache in self.caches())
 
     @cached_property
+    def has_experts(self) -> bool:
+        """Whether any layer has experts."""
+        return any(part.kind == "moe" for group in self.layer_groups or () for part in group.feed_forward)
+
+    @cached_property
     def kv_steps_by_layout(self) -> dict[tuple[str, int, int, bool], Any]:
         """Lines of working that `kv_working.kv_cost_steps` has written: they are the same for every request of this layout."""
         return {}
@@ -230,6 +237,25 @@ class Llm(Given):
             ),
             Tensor("vision", split=self.num_vision_params or 0),
         )
+
+    def without_head(self) -> "Llm":
+        """The same as a pooling model: no output head is loaded, so that nothing but the embedding is as wide as the vocabulary."""
+        if self.tie_word_embeddings or self.hidden_size is None or self.vocab_size is None:
+            return self
+        head = self.hidden_size * self.vocab_size + self.vocab_size * self.lm_head_bias
+        if head >= self.num_active_params:
+            return self
+        fewer = {"num_params": self.num_params - head, "num_active_params": self.num_active_params - head}
+        return self.model_copy(update=fewer | {"tie_word_embeddings": True, "lm_head_bias": False})
+
+    def without_vision(self) -> "Llm":
+        """The same as a language model alone: neither vision tower nor projector is loaded, 16 bits per parameter less are stored."""
+        tower, native = self.num_vision_params or 0, self.native
+        if not tower or self.num_params - tower < self.num_active_params:
+            return self
+        if native.weights_bytes is not None:
+            native = native.model_copy(update={"weights_bytes": max(0, native.weights_bytes - 2 * tower)})
+        return self.model_copy(update={"num_params": self.num_params - tower, "num_vision_params": None, "native": native})
 
     def num_params_by_class(self) -> dict[TensorClass, int]:
         """Parameters by class of tensor: they sum to `num_params` where layer groups and sizes are complete."""

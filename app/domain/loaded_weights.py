@@ -4,13 +4,14 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from app.domain.checkpoint_names import BY_NAME
 from app.domain.engine_buffers import UNIFIED_LOAD_BYTES, deepstack_bytes, rotary_table_bytes
 from app.domain.llm import Llm
 from app.domain.precision import WEIGHTS, WeightFormat
 from app.domain.provenance import Basis
 from app.domain.tensors import Tensor
 from app.domain.units import plain
-from app.domain.weight_schemes import SIXTEEN, Cost, Costs, Scheme, scheme_of
+from app.domain.weight_schemes import SIXTEEN, Cost, Costs, Scheme, scheme_of, without_padding
 from app.domain.weights import weights_bytes_per_gpu, weights_size
 
 VOCAB_MULTIPLE = 64
@@ -91,6 +92,7 @@ def loaded_weights_bytes_per_gpu(
     mtp: bool = False,
     max_num_batched_tokens: int = 0,
     unified_memory: bool = False,
+    num_mxfp4_scale_copies: int = 0,
     draft: Llm | None = None,
 ) -> LoadedWeights:
     """Weights on the fullest accelerator after loading [bytes].
@@ -99,16 +101,16 @@ def loaded_weights_bytes_per_gpu(
     the first and head on the last; experts are divided by tp x dp, everything else by tp; norms, routers and down projections of latent
     attention are on every rank. With ep > 1 ranks hold whole experts, `redundant_experts` of each layer twice. `mtp` loads the
     multi-token prediction layers, `draft` a draft model beside it; `max_num_batched_tokens` sizes buffers of some vision models,
-    `unified_memory` adds what loading takes of memory that host and device share. Layers are spread over stages evenly, groups that
-    alternate in proportion. Valid for models whose layer groups and sizes are known; else the checkpoint's size is divided, as
-    `weights.weights_bytes_per_gpu` does. Adapters (LoRA) are not counted.
+    `unified_memory` adds what loading takes of memory that host and device share, `num_mxfp4_scale_copies` stands for kernels
+    that do not pad. Layers are spread over stages evenly, groups that alternate in proportion. Valid for models whose layer groups and
+    sizes are known; else the checkpoint's size is divided, as `weights.weights_bytes_per_gpu` does. Adapters (LoRA) are not counted.
     """
     known = llm.loaded_weights_by_layout
-    layout = (weights, tp, pp, dp, ep, redundant_experts, engine, mtp, max_num_batched_tokens, unified_memory)
+    layout = (weights, tp, pp, dp, ep, redundant_experts, engine, mtp, max_num_batched_tokens, unified_memory, num_mxfp4_scale_copies)
     if draft is None and layout in known:
         found: LoadedWeights = known[layout]
         return found
-    found = _load(llm, weights, tp, pp, dp, ep, redundant_experts, engine, mtp, max_num_batched_tokens, unified_memory, draft)
+    found = _load(llm, *layout, draft)
     if draft is None:
         if len(known) >= KEPT_LAYOUTS:
             known.clear()
@@ -128,9 +130,11 @@ def _load(
     mtp: bool,
     max_num_batched_tokens: int,
     unified_memory: bool,
+    num_mxfp4_scale_copies: int,
     draft: Llm | None,
 ) -> LoadedWeights:
     scheme = scheme_of(llm, weights, engine)
+    scheme = without_padding(scheme, num_mxfp4_scale_copies) if scheme is not None and num_mxfp4_scale_copies else scheme
     by_class = llm.num_params_by_class() if llm.layer_groups and llm.hidden_size and llm.vocab_size else {}
     if scheme is None or sum(by_class.values()) != llm.num_params:
         return _divided(llm, weights, tp=tp, pp=pp, dp=dp)
@@ -154,13 +158,17 @@ def _load(
         last["draft"] = loaded_weights_bytes_per_gpu(draft, None, tp=tp, engine=engine).bytes_per_gpu
     totals = tuple(sum(stage.values()) for stage in stages)
     fullest = max(stages, key=lambda stage: sum(stage.values()))
-    worst = max(totals)
+    worst, by_name = max(totals), any(note.startswith(BY_NAME) for note in llm.notes)
     return LoadedWeights(
         num_bytes=math.ceil(sum(count * scheme.cost(kind).bits_with_scales / 8 for kind, count in by_class.items())),
         bytes_per_gpu=worst,
         low_bytes_per_gpu=math.floor(LOW_RATIO * _as_if(min(stages, key=lambda stage: sum(stage.values())), scheme, scheme.leanest)),
         high_bytes_per_gpu=math.ceil(HIGH_RATIO * _as_if(fullest, scheme, scheme.fullest)),
-        basis="exact" if not scheme.costs else "datasheet" if llm.native.quantization is not None and weights is None else "assumed",
+        basis="exact"
+        if not scheme.costs
+        else "datasheet"
+        if llm.native.quantization is not None and weights is None and not by_name
+        else "assumed",
         source=scheme.source,
         substituted=" + ".join(f"{count} x {plain(scheme.cost(kind).bits_with_scales)} / 8" for kind, count in by_class.items()),
         scheme=scheme.name,

@@ -38,7 +38,8 @@ def weights_note(loaded: LoadedWeights) -> Note | None:
     if loaded.basis == "exact":
         return None
     low, high = gigabytes(loaded.low_bytes_per_gpu), gigabytes(loaded.high_bytes_per_gpu)
-    return Note(
-        code="weights_scheme",
-        message=f"The weights are taken as {loaded.scheme}, other tensors in 16 bits: {low} to {high} on the fullest accelerator.",
-    )
+    if not loaded.parts:
+        taken = "The tensors are not known one by one and every parameter counts alike"
+    else:
+        taken = f"The weights are taken as {loaded.scheme}, other tensors in 16 bits"
+    return Note(code="weights_scheme", message=f"{taken}: {low} to {high} on the fullest accelerator.")

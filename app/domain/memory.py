@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from app.domain.deployment import Deployment, check_layout
+from app.domain.deployment import FITTED_LENGTH, Deployment, check_layout
 from app.domain.engine import EngineMemory
-from app.domain.engine_fit import engine_fit
+from app.domain.engine_fit import engine_fit, with_band, with_length
 from app.domain.errors import InvalidInput
 from app.domain.hardware import Gpu
 from app.domain.kv_cache import kv_cost, kv_is_known, resolve_kv_format
@@ -27,6 +27,12 @@ def fit(llm: Llm, gpu: Gpu, deployment: Deployment, engine: EngineMemory | None 
     Engines: see `engine_budget.budget_of`; the verdict is that of their first start-up check that fails. `loaded_bytes` are weights per
     accelerator that were measured. Raises InvalidInput for an impossible layout, MissingFigure when the catalog lacks the memory size.
     """
+    found = trial_fit(llm, gpu, deployment, engine, loaded_bytes=loaded_bytes)
+    return found if engine is None else with_band(found, llm, gpu, deployment)
+
+
+def trial_fit(llm: Llm, gpu: Gpu, deployment: Deployment, engine: EngineMemory | None, *, loaded_bytes: int | None = None) -> Fit:
+    """The same as `fit` without the upper end of the band and the notes, which a search does not read. Raises as `fit` does."""
     check_layout(llm, deployment)
     memory = gpu.require_memory_bytes()
     reserve = deployment.reserve_bytes_per_gpu
@@ -39,9 +45,14 @@ def fit(llm: Llm, gpu: Gpu, deployment: Deployment, engine: EngineMemory | None 
     if kv_is_known(llm):
         kv_format = resolve_kv_format(llm, deployment.kv_cache)
         cost = kv_cost(llm, kv_format, tp=deployment.tp, pp=deployment.pp, field="/deployment/kv_cache")
-    length = deployment.max_model_len_tokens or llm.max_model_len_tokens
+    fits_length = deployment.max_model_len_tokens == FITTED_LENGTH
+    if fits_length:
+        _check_fitted_length(llm, engine)
+    length = llm.max_model_len_tokens if fits_length else deployment.max_model_len_tokens or llm.max_model_len_tokens
     if engine is not None:
-        return engine_fit(llm, gpu, deployment, engine, loaded_bytes, cost, length)
+        found = engine_fit(llm, gpu, deployment, engine, loaded_bytes, cost, length)
+        longest_len = longest_len_tokens(found, found.kv_room_bytes) if fits_length else None
+        return found if longest_len is None else with_length(found, llm, gpu, deployment, loaded_bytes, longest_len)
     weights = weights_size(llm, deployment.weights)
     per_gpu = weights_bytes_per_gpu(llm, weights.num_bytes, tp=deployment.tp, pp=deployment.pp, dp=deployment.dp)
     fraction = deployment.memory_fraction_ratio
@@ -54,6 +65,21 @@ def fit(llm: Llm, gpu: Gpu, deployment: Deployment, engine: EngineMemory | None 
     return Fit(weights, per_gpu, memory, budget, reserve, room, cost, length, longest, verdict, limiting)
 
 
+def _check_fitted_length(llm: Llm, engine: EngineMemory | None) -> None:
+    field = "/deployment/max_model_len_tokens"
+    if engine is None or not engine.fits_length:
+        named = "the generic engine" if engine is None else engine.slug
+        raise InvalidInput(
+            f"{named} does not choose the longest sequence itself", field=field, value=FITTED_LENGTH,
+            expected="at least 1; -1 for vllm from 0.14 on",
+        )  # fmt: skip
+    if llm.max_model_len_tokens is None:
+        raise InvalidInput(
+            f"the longest context of {llm.slug} is not known, so that it cannot be fitted", field=field, value=FITTED_LENGTH,
+            expected="a length, or a model that states max_model_len_tokens",
+        )  # fmt: skip
+
+
 def valid_tps(llm: Llm, largest: int = 64) -> Iterator[int]:
     """Tensor-parallel degrees up to `largest` that the model can be split into, ascending; powers of two where heads are unknown."""
     kv_heads = {group.mixer.num_kv_heads for group in llm.layer_groups or () if group.mixer and group.mixer.kind == "attention"}
@@ -63,15 +89,15 @@ def valid_tps(llm: Llm, largest: int = 64) -> Iterator[int]:
             yield tp
 
 
-def longest_len_tokens(found: Fit) -> int | None:
-    """The longest sequence that fits alone in the KV room [tokens], or None when none does or the KV cost is unknown."""
-    if found.cost is None or found.kv_room_bytes <= 0:
+def longest_len_tokens(found: Fit, room_bytes: int) -> int | None:
+    """The longest sequence that fits alone in a KV room [tokens], or None when none does or the KV cost is unknown."""
+    if found.cost is None or room_bytes <= 0:
         return None
     low, high = 0, found.max_model_len_tokens or 10**9
     needed = found.cost.sequence_bytes if found.pool is None else found.pool.request_bytes
     while low < high:
         middle = (low + high + 1) // 2
-        if needed(middle) <= found.kv_room_bytes:
+        if needed(middle) <= room_bytes:
             low = middle
         else:
             high = middle - 1

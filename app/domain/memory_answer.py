@@ -1,8 +1,12 @@
 """The answer of `/memory`: the verdict, what takes the memory, and what would fit instead, with its working."""
 
+from collections.abc import Iterable
+
 from app.domain.deployment import Deployment
-from app.domain.engine import EngineMemory
+from app.domain.engine import CheckName, EngineMemory
+from app.domain.engine_fit import with_weights
 from app.domain.fitting_changes import FittingChange, fitting_changes, smallest_tp
+from app.domain.fitting_search import Search
 from app.domain.hardware import Gpu
 from app.domain.kv_cache import kv_cost, resolve_kv_format
 from app.domain.llm import Llm
@@ -10,9 +14,8 @@ from app.domain.memory import fit, valid_tps
 from app.domain.memory_fit import Fit, Limiting, Verdict
 from app.domain.memory_notes import memory_warnings
 from app.domain.memory_working import memory_steps
-from app.domain.precision import WEIGHTS, KvFormat, WeightFormat
+from app.domain.precision import KvFormat, WeightFormat, usual_formats
 from app.domain.provenance import Answer, Note, Versions
-from app.domain.start_checks import StartCheck
 from app.domain.units import gigabytes
 from app.domain.value import Value
 from app.domain.weights import weights_bytes, weights_bytes_per_gpu
@@ -43,6 +46,8 @@ class MemoryPerGpu(Value):
     """Outside the engine's budget: memory - budget [bytes]."""
     kv_cache_bytes: int
     """KV cache pool [bytes]."""
+    state_bytes: int
+    """Of `kv_cache_bytes`, recurrent states where the engine sizes them apart from keys and values (SGLang); else 0 [bytes]."""
 
 
 class MemoryAtPrecision(Value):
@@ -69,6 +74,19 @@ class EngineSettings(Value):
     """Most tokens that one step processes [tokens]."""
     memory_fraction_ratio: float | None
     """Share of the memory; None where the engine knows none."""
+
+
+class StartCheck(Value):
+    """One check of the engine's start."""
+
+    name: CheckName
+    """The check."""
+    passed: bool
+    """Whether the deployment passes it."""
+    margin_bytes: int
+    """Left (positive) or missing (negative) per accelerator [bytes]."""
+    message: str
+    """What was compared, as a sentence, and what to change where it fails."""
 
 
 class MemoryAnswer(Answer):
@@ -103,7 +121,7 @@ class MemoryAnswer(Answer):
     smallest_tp: int | None
     """Smallest tensor-parallel degree up to 64 that serves with everything else equal; None when none does."""
     what_would_fit: list[FittingChange]
-    """Single changes that would make it serve, each computed again; empty when it serves."""
+    """Single changes that would make it serve, smallest first, each computed again; empty when it serves."""
     engine_rules: str | None
     """Memory accounting that was used, by engine and range of versions; None for the generic engine."""
     settings: EngineSettings | None
@@ -121,16 +139,31 @@ class MemoryAnswer(Answer):
 
 
 def answer_memory(
-    llm: Llm, gpu: Gpu, deployment: Deployment, *, engine: EngineMemory | None = None, assumptions: list[Note], versions: Versions
+    llm: Llm,
+    gpu: Gpu,
+    deployment: Deployment,
+    *,
+    engine: EngineMemory | None = None,
+    gpus: Iterable[Gpu] = (),
+    assumptions: list[Note],
+    versions: Versions,
 ) -> MemoryAnswer:
     """Weights, reserve and KV cache of one replica against the memory of its accelerators, with the working.
 
     kv = memory x fraction - weights / gpu - what the engine takes beside them [bytes]; see `memory.fit` for the verdicts.
-    Raises InvalidInput for an impossible layout and MissingFigure when the catalog lacks the memory size.
+    `gpus` are the accelerators that may be offered instead where the replica does not serve. Raises InvalidInput for an impossible
+    layout and MissingFigure when the catalog lacks the memory size.
     """
     found = fit(llm, gpu, deployment, engine)
+    search = Search(llm, gpu, deployment, engine, found)
+    wider = None if engine is None else smallest_tp(search)
+    least_tp = _smallest_generic_tp(llm, deployment, found) if engine is None else None if wider is None else wider.deployment.tp
+    changes: list[FittingChange] = []
+    if found.verdict != "serves":
+        wider = search.with_tp(least_tp) if engine is None and least_tp is not None else wider
+        changes = fitting_changes(search, wider, gpus)
     return MemoryAnswer(
-        summary=_summary(llm, gpu, deployment, found),
+        summary=_summary(llm, gpu, deployment, found, changes),
         working=memory_steps(llm, gpu, deployment, found),
         assumptions=[*assumptions, *found.notes],
         warnings=memory_warnings(llm, deployment, found),
@@ -153,18 +186,21 @@ def answer_memory(
             runtime_bytes=found.terms.runtime_bytes,
             safety_bytes=found.memory_bytes - found.budget_bytes + max(0, found.kv_room_bytes) - found.kv_cache_bytes,
             kv_cache_bytes=found.kv_cache_bytes,
+            state_bytes=found.state_bytes,
         ),
         weights_bytes=found.weights.num_bytes,
         kv_cache=resolve_kv_format(llm, deployment.kv_cache),
         kv_capacity_tokens=found.capacity_tokens(),
         max_model_len_tokens=found.max_model_len_tokens,
         max_concurrency_at_max_len_ratio=found.concurrency_ratio(),
-        by_precision=[_at_precision(llm, gpu, deployment, engine, found, weights) for weights in WEIGHTS],
-        smallest_tp=_smallest_tp(llm, gpu, deployment, engine, found),
-        what_would_fit=[] if found.verdict == "serves" else fitting_changes(llm, gpu, deployment, engine, found),
+        by_precision=[_at_precision(llm, gpu, deployment, found, weights) for weights in usual_formats(deployment.engine)],
+        smallest_tp=least_tp,
+        what_would_fit=changes,
         engine_rules=None if engine is None else engine.slug,
         settings=_settings(found),
-        checks=list(found.checks),
+        checks=[
+            StartCheck(name=each.name, passed=each.passed, margin_bytes=each.margin_bytes, message=each.message) for each in found.checks
+        ],
         kv_cache_low_bytes=found.kv_low_bytes,
         kv_cache_high_bytes=found.kv_high_bytes,
         num_blocks=found.num_blocks,
@@ -181,15 +217,13 @@ def _settings(found: Fit) -> EngineSettings | None:
     )
 
 
-def _at_precision(
-    llm: Llm, gpu: Gpu, deployment: Deployment, engine: EngineMemory | None, found: Fit, weights: WeightFormat
-) -> MemoryAtPrecision:
-    if engine is None:
+def _at_precision(llm: Llm, gpu: Gpu, deployment: Deployment, found: Fit, weights: WeightFormat) -> MemoryAtPrecision:
+    if found.engine is None:
         total = weights_bytes(llm, weights)
         per_gpu = weights_bytes_per_gpu(llm, total, tp=deployment.tp, pp=deployment.pp, dp=deployment.dp)
         verdict, capacity = found.outcome(per_gpu, found.longest_sequence_bytes)
     else:
-        other = fit(llm, gpu, deployment.model_copy(update={"weights": weights}), engine)
+        other = with_weights(found, llm, gpu, deployment, weights)
         total, per_gpu = other.weights.num_bytes, other.weights_bytes_per_gpu
         verdict, capacity = other.verdict, other.capacity_tokens()
     return MemoryAtPrecision(
@@ -197,9 +231,8 @@ def _at_precision(
     )
 
 
-def _smallest_tp(llm: Llm, gpu: Gpu, deployment: Deployment, engine: EngineMemory | None, found: Fit) -> int | None:
-    if engine is not None:
-        return smallest_tp(llm, gpu, deployment, engine)
+def _smallest_generic_tp(llm: Llm, deployment: Deployment, found: Fit) -> int | None:
+    """What `fitting_changes.smallest_tp` finds, without a whole fit for each degree."""
     kv_format, longest = resolve_kv_format(llm, deployment.kv_cache), 0
     for tp in valid_tps(llm):
         per_gpu = weights_bytes_per_gpu(llm, found.weights.num_bytes, tp=tp, pp=deployment.pp, dp=deployment.dp)
@@ -210,7 +243,15 @@ def _smallest_tp(llm: Llm, gpu: Gpu, deployment: Deployment, engine: EngineMemor
     return None
 
 
-def _summary(llm: Llm, gpu: Gpu, deployment: Deployment, found: Fit) -> str:
+def _summary(llm: Llm, gpu: Gpu, deployment: Deployment, found: Fit, changes: list[FittingChange]) -> str:
+    told = _told(llm, gpu, deployment, found)
+    if not changes:
+        return told
+    smallest = next((change for change in changes if not change.is_tight), changes[0])
+    return f"{told} It would serve with {smallest.change}."
+
+
+def _told(llm: Llm, gpu: Gpu, deployment: Deployment, found: Fit) -> str:
     where = f"{deployment.num_gpus} x {gpu.slug}" if deployment.num_gpus > 1 else f"one {gpu.slug}"
     head = f"{llm.slug} on {where}: weights {gigabytes(found.weights_bytes_per_gpu)} per GPU"
     if found.verdict == "does_not_fit":
@@ -223,8 +264,9 @@ def _summary(llm: Llm, gpu: Gpu, deployment: Deployment, found: Fit) -> str:
     if failed is not None and found.limiting != "max_model_len":
         return f"{head} load, but the start stops at the check {failed.name}. {failed.message}"
     capacity = found.capacity_tokens()
-    positions = f", {capacity} token positions" if capacity is not None else ""
+    positions = f", {capacity} token positions" if capacity else ""
     if found.limiting == "max_model_len":
         room = f"{gigabytes(found.kv_cache_bytes)} per GPU are left for KV cache{positions}"
-        return f"{head} load and {room}: less than one sequence of {found.max_model_len_tokens} tokens."
+        needed = gigabytes(found.longest_sequence_bytes)
+        return f"{head} load and {room}: less than the {needed} of one sequence of {found.max_model_len_tokens} tokens."
     return f"{head} serve with {gigabytes(found.kv_cache_bytes)} of KV cache per GPU{positions}."

@@ -4,16 +4,13 @@ from typing import Literal, NamedTuple
 
 from app.domain.activation import ActivationPeak
 from app.domain.engine import EngineMemory
-from app.domain.engine_budget import (
-    NO_TERMS,
-    Terms,
-)
+from app.domain.engine_budget import NO_TERMS, Terms
 from app.domain.engine_defaults import Settings
 from app.domain.kv_cache import KvCost
 from app.domain.loaded_weights import LoadedWeights
-from app.domain.paging import Pool
+from app.domain.paging import CellPool, Pool
 from app.domain.provenance import Note
-from app.domain.start_checks import StartCheck, first_failure
+from app.domain.start_checks import KV_CHECKS, Check, first_failure
 from app.domain.weights import WeightsSize
 
 Verdict = Literal["serves", "loads_only", "does_not_fit"]
@@ -42,9 +39,11 @@ class Fit(NamedTuple):
     """Weights by class of tensor as the engine loads them; None for the generic engine and for measured weights."""
     terms: Terms = NO_TERMS
     peak: ActivationPeak | None = None
-    checks: tuple[StartCheck, ...] = ()
+    checks: tuple[Check, ...] = ()
     pool: Pool | None = None
     settings: Settings | None = None
+    low_room_bytes: int | None = None
+    """Room for KV cache that nine of ten recorded starts are above [bytes]; negative where they may have none."""
     kv_low_bytes: int | None = None
     """KV cache pool that nine of ten recorded starts are above [bytes]."""
     kv_high_bytes: int | None = None
@@ -53,12 +52,20 @@ class Fit(NamedTuple):
     """Defaults of the engine that the deployment did not set, and what not knowing them costs."""
 
     @property
+    def holds_one_context(self) -> bool:
+        """Whether the engine allocates the KV cache of one context and leaves the rest free."""
+        return self.engine is not None and self.engine.fraction_basis == "exact" and self.max_model_len_tokens is not None
+
+    @property
     def kv_cache_bytes(self) -> int:
         """KV cache pool on one accelerator [bytes]; exactly one context where the engine allocates no more."""
         room = max(0, self.kv_room_bytes)
-        if self.engine is not None and self.engine.fraction_basis == "exact" and self.max_model_len_tokens is not None:
-            return min(room, self.longest_sequence_bytes)
-        return room
+        return min(room, self.longest_sequence_bytes) if self.holds_one_context else room
+
+    @property
+    def state_bytes(self) -> int:
+        """Of the pool, recurrent states that the engine sizes apart from keys and values; 0 elsewhere [bytes]."""
+        return self.pool.state_pool_bytes(self.kv_cache_bytes) if isinstance(self.pool, CellPool) else 0
 
     @property
     def holds_requests(self) -> bool:
@@ -71,7 +78,7 @@ class Fit(NamedTuple):
         return None if self.pool is None else self.pool.num_blocks(self.kv_cache_bytes)
 
     @property
-    def failed_check(self) -> StartCheck | None:
+    def failed_check(self) -> Check | None:
         """The start-up check at which the engine stops."""
         return first_failure(self.checks)
 
@@ -85,10 +92,27 @@ class Fit(NamedTuple):
         return self.kv_cache_bytes / self.longest_sequence_bytes
 
     @property
+    def is_tight(self) -> bool:
+        """Whether a start at the low end of the band would fail: the margin is within the error of the estimate."""
+        low = self.low_room_bytes
+        return self.verdict != "serves" or (low is not None and self.margin_bytes < self.kv_room_bytes - low)
+
+    @property
+    def closest_check(self) -> Check | None:
+        """The check of the KV cache that an engine passes with the least to spare; None for the generic engine."""
+        return min((check for check in self.checks if check.name in KV_CHECKS), key=lambda check: check.margin_bytes, default=None)
+
+    @property
     def margin_bytes(self) -> int:
-        """What is left (positive) or missing (negative) per accelerator until the verdict changes [bytes]."""
+        """What is left (positive) or missing (negative) per accelerator until the verdict changes [bytes].
+
+        An engine that serves: the KV cache that its checks of it could do without; not every engine checks for a longest sequence.
+        """
         if self.failed_check is not None:
             return self.failed_check.margin_bytes
+        closest = self.closest_check
+        if closest is not None:
+            return closest.margin_bytes - (closest.name == "kv_memory")
         if self.verdict == "does_not_fit":
             return self.memory_bytes - self.weights_bytes_per_gpu
         least = 1 if self.verdict == "loads_only" else 0

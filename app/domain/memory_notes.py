@@ -36,9 +36,19 @@ def memory_warnings(llm: Llm, deployment: Deployment, found: Fit) -> list[Note]:
             "activations_not_counted",
             "Nothing is reserved inside the budget of memory_fraction_ratio: activations and graphs come out of the KV cache shown here.",
         )
-    if deployment.speculative is not None:
+    if found.pool is not None and found.max_model_len_tokens is None:
+        warn("longest_unknown", f"Neither the request nor {llm.slug} says how long a sequence may be: whether one fits was not checked.")
+    if deployment.speculative is not None and not _counts_draft(llm, deployment, found):
         warn("draft_not_counted", "Weights and KV cache of the draft model or the prediction layers are not counted.")
     longest = llm.max_model_len_tokens
     if longest is not None and (found.max_model_len_tokens or 0) > longest:
         warn("beyond_model_length", f"max_model_len_tokens is above the {longest} tokens that {llm.slug} was made for.")
     return warnings
+
+
+def _counts_draft(llm: Llm, deployment: Deployment, found: Fit) -> bool:
+    """Whether the tokens are drafted by a known model or by prediction layers of the model, which the rules of an engine count."""
+    given = deployment.speculative
+    if found.engine is None or given is None:
+        return False
+    return given.draft is not None or (given.draft_model is None and bool(llm.num_mtp_params and llm.num_mtp_layers))

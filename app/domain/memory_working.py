@@ -26,16 +26,11 @@ def memory_steps(llm: Llm, gpu: Gpu, deployment: Deployment, found: Fit) -> list
     else:
         steps = weights_steps(llm, deployment, found.weights, found.weights_bytes_per_gpu)
     steps += _budget_steps(gpu, deployment, found) if found.settings is None else engine_budget_steps(gpu, deployment, found)
-    steps.append(
-        step(
-            "kv_cache_bytes",
-            "max(0, budget_bytes - weights_bytes_per_gpu - reserve_bytes)",
-            f"max(0, {found.budget_bytes} - {found.weights_bytes_per_gpu} - {found.reserve_bytes})",
-            found.kv_cache_bytes,
-            "bytes",
-            "sum of the terms above",
-        )
-    )
+    formula = "max(0, budget_bytes - weights_bytes_per_gpu - reserve_bytes)"
+    text = f"max(0, {found.budget_bytes} - {found.weights_bytes_per_gpu} - {found.reserve_bytes})"
+    if found.holds_one_context:
+        formula, text = f"min({formula}, KV cache of one context)", f"min({text}, {found.longest_sequence_bytes})"
+    steps.append(step("kv_cache_bytes", formula, text, found.kv_cache_bytes, "bytes", "sum of the terms above"))
     if found.pool is not None:
         return steps + pool_steps(found, found.pool)
     if found.cost is not None:

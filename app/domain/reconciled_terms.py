@@ -101,6 +101,12 @@ _GAPS: dict[str, tuple[str, str]] = {
 """Explanation where more and where less was printed than estimated. The mechanisms: https://github.com/vllm-project/vllm
 `vllm/v1/worker/gpu_worker.py` (determine_available_memory) and `vllm/v1/sample/ops/topk_topp_sampler.py`."""
 
+_COMPUTE_BUFFER = (
+    "The buffer of a step differs: it grows with max_num_batched_tokens (ubatch-size), with the vocabulary and, without flash attention, "
+    "with the context."
+)
+"""Why llama.cpp, which profiles nothing, takes another activation than computed; source as in `compute_buffer`."""
+
 
 def reconciled_terms(start: EngineStart, estimate: Estimate) -> list[ReconciledTerm]:
     """Every term of which the log prints something, and in any case weights and cache."""
@@ -118,7 +124,8 @@ def reconciled_terms(start: EngineStart, estimate: Estimate) -> list[ReconciledT
         ("cuda_graph_bytes", graphs if split else None, start.cuda_graph_bytes),
         ("outside_framework_bytes", estimate.outside_bytes if split else None, _outside(start)),
     ]
-    terms = [_term(*pair) for pair in pairs if pair[2] is not None or pair[0] == "weights_bytes"]
+    own = {"activation_bytes": _COMPUTE_BUFFER} if start.engine == "llama.cpp" else {}
+    terms = [_term(*pair, own.get(pair[0])) for pair in pairs if pair[2] is not None or pair[0] == "weights_bytes"]
     return [*terms, _pool(start, estimate, {term.name: term.difference_bytes for term in terms})]
 
 

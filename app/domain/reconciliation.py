@@ -10,13 +10,15 @@ from app.domain.errors import PlannerError
 from app.domain.memory_fit import Verdict
 from app.domain.precision import KvFormat
 from app.domain.provenance import Note
-from app.domain.units import MIB, plain
+from app.domain.units import GIB, MIB, plain
 from app.domain.value import Value
 
 CLOSE_RATIO = 0.01
 """Figures are taken for equal within this; engines print two decimals of a GiB, which is 1 % of the smallest terms."""
 REPRODUCED_RATIO = 0.001
 """A corrected deployment reproduces a pool when it is within this of the printed one, the rounding of the log."""
+LAST_DIGIT_BYTES = GIB // 200
+"""Half of the last of two printed decimals of a GiB: an estimate within it needs no correction."""
 
 
 class Estimate(NamedTuple):
@@ -139,8 +141,13 @@ def _pool_of(deployment: Deployment, compute: Compute) -> int | None:
 
 
 def printed_pool_bytes(start: EngineStart) -> int | None:
-    """Printed KV cache pool with the pool of states beside it, which engines without common pages print by itself [bytes]."""
-    return None if start.kv_cache_bytes_per_gpu is None else start.kv_cache_bytes_per_gpu + (start.state_bytes or 0)
+    """Printed KV cache pool with the pool of states beside it, which engines without common pages print by itself [bytes].
+
+    llama.cpp keeps a state for every slot whatever the cache: it is no part of the pool.
+    """
+    if start.kv_cache_bytes_per_gpu is None or start.engine == "llama.cpp":
+        return start.kv_cache_bytes_per_gpu
+    return start.kv_cache_bytes_per_gpu + (start.state_bytes or 0)
 
 
 def cache_ratio(start: EngineStart, estimate: Estimate) -> float | None:
@@ -177,7 +184,7 @@ def correct(start: EngineStart, deployment: Deployment, compute: Compute) -> Cor
         return None
     deployment = _spelled_out(deployment, estimate)
     estimate = compute(deployment)
-    if abs(estimate.kv_cache_bytes - target) <= _tolerance(target):
+    if abs(estimate.kv_cache_bytes - target) <= min(_tolerance(target), LAST_DIGIT_BYTES):
         return _correction(start, deployment, estimate, [], target)
     fraction = deployment.memory_fraction_ratio
     if fraction is None:

@@ -194,8 +194,10 @@ def _summary(start: EngineStart, terms: list[ReconciledTerm], corrected: Correct
         head = f"{engine} did not start ({start.failure.check})"
     elif pool.printed_bytes is not None:
         head = f"{engine} printed {gigabytes(pool.printed_bytes)} of KV cache per accelerator"
+    elif start.kv_cache_tokens is not None:
+        head = f"{engine} printed {start.kv_cache_tokens} token positions"
     else:
-        head = f"{engine} started"
+        head = f"{engine} printed no KV cache"
     if pool.printed_bytes is not None and pool.estimated_bytes is not None:
         head += f"; the estimate is {gigabytes(pool.estimated_bytes)}"
     gaps = [term for term in terms[:-1] if term.difference_bytes and term.explanation != "They agree." and term.name != "memory_bytes"]
@@ -206,6 +208,10 @@ def _summary(start: EngineStart, terms: list[ReconciledTerm], corrected: Correct
         return f"{head}. Nothing to correct the deployment by."
     if not corrected.measured:
         return f"{head}. The deployment {'reproduces it' if corrected.reproduces else 'comes near it, not within its rounding,'} as it is."
+    target = pool.printed_bytes
+    if target is not None and abs(corrected.kv_cache_bytes_per_gpu - target) > CLOSE_RATIO * abs(target):
+        computed = gigabytes(corrected.kv_cache_bytes_per_gpu)
+        return f"{head}. No reserve reproduces it, /memory computes {computed}: model, accelerator, tp, pp or weights are others."
     how = " and ".join(f"{name} {getattr(corrected.deployment, name)}" for name in corrected.measured)
     return f"{head}. Plan with {how}: then /memory computes {gigabytes(corrected.kv_cache_bytes_per_gpu)}."
 

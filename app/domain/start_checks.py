@@ -1,25 +1,14 @@
 """The checks that an engine makes at start-up, in its order: the first that fails is why it does not start."""
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from typing import NamedTuple
 
 from app.domain.engine import CheckName, EngineMemory
-from app.domain.paging import PagedPool, Pool
+from app.domain.paging import CellPool, PagedPool, Pool
 from app.domain.units import GIB
-from app.domain.value import Value
 
-
-class StartCheck(Value):
-    """One check of the engine's start."""
-
-    name: CheckName
-    """The check."""
-    passed: bool
-    """Whether the deployment passes it."""
-    margin_bytes: int
-    """Left (positive) or missing (negative) per accelerator [bytes]."""
-    message: str
-    """What was compared, as a sentence, and what to change where it fails."""
+KV_CHECKS: tuple[CheckName, ...] = ("kv_memory", "max_model_len", "state_blocks")
+"""The checks that compare the room for the KV cache with what it has to hold."""
 
 
 class CheckInputs(NamedTuple):
@@ -36,97 +25,138 @@ class CheckInputs(NamedTuple):
     kv_room_bytes: int
     pool: Pool | None
     max_model_len_tokens: int | None
+    longest_bytes: int
+    """KV cache of one request of that length."""
     max_num_seqs: int
     captures_graphs: bool
     keeps_state: bool
 
 
-def start_checks(engine: EngineMemory, given: CheckInputs) -> tuple[StartCheck, ...]:
+class Check(NamedTuple):
+    """One check of the engine's start."""
+
+    name: CheckName
+    """The check."""
+    margin_bytes: int
+    """Left (positive) or missing (negative) per accelerator [bytes]."""
+    passed: bool
+    """Whether the deployment passes it."""
+    given: CheckInputs
+    """What was compared."""
+
+    @property
+    def message(self) -> str:
+        """What was compared, as a sentence, and what to change where it fails."""
+        compared = _MESSAGES[self.name](self.given)
+        return compared if self.passed or self.name not in _ADVICE else f"{compared} {_ADVICE[self.name]}"
+
+
+def start_checks(engine: EngineMemory, given: CheckInputs) -> tuple[Check, ...]:
     """Every check of the engine in its order, also those behind one that fails."""
-    return tuple(check for name in engine.checks for check in _CHECKS[name](given))
+    found = []
+    for name in engine.checks:
+        margin = _MARGINS[name](given)
+        if margin is not None:
+            found.append(Check(name, margin, margin >= (name == "kv_memory"), given))
+    return tuple(found)
 
 
-def first_failure(checks: tuple[StartCheck, ...]) -> StartCheck | None:
+def first_failure(checks: tuple[Check, ...]) -> Check | None:
     """The check at which the start stops; None when it does not."""
-    return next((check for check in checks if not check.passed), None)
+    for check in checks:
+        if not check.passed:
+            return check
+    return None
+
+
+def _profiled_bytes(given: CheckInputs) -> int:
+    return given.weights_bytes + given.persistent_bytes + given.activation_bytes
+
+
+def _missing_for_longest(given: CheckInputs) -> int | None:
+    if given.max_model_len_tokens is None or given.pool is None:
+        return None
+    return max(0, given.kv_room_bytes) - given.longest_bytes
+
+
+def _state_pool(given: CheckInputs) -> PagedPool | None:
+    pool = given.pool
+    return pool if isinstance(pool, PagedPool) and given.keeps_state and given.captures_graphs else None
+
+
+def _blocks_beyond_sequences(given: CheckInputs) -> int | None:
+    pool = _state_pool(given)
+    if pool is None:
+        return None
+    return int((pool.num_blocks(max(0, given.kv_room_bytes)) - given.max_num_seqs) * pool.bytes_per_block)
+
+
+def _room_beside_states(given: CheckInputs) -> int:
+    """Room for the KV cache without the states that are allocated for every sequence that may run [bytes]."""
+    return given.kv_room_bytes - (given.pool.fixed_state_bytes if isinstance(given.pool, CellPool) else 0)
+
+
+def _free_for_graphs(given: CheckInputs) -> int:
+    return given.memory_bytes - given.budget_bytes + given.activation_bytes
+
+
+_MARGINS: dict[CheckName, Callable[[CheckInputs], int | None]] = {
+    "free_memory": lambda given: given.memory_bytes - given.budget_bytes,
+    "weights_load": lambda given: given.memory_bytes - given.weights_bytes,
+    "profile_run": lambda given: given.memory_bytes - _profiled_bytes(given),
+    "kv_memory": _room_beside_states,
+    "max_model_len": _missing_for_longest,
+    "state_blocks": _blocks_beyond_sequences,
+    "graph_capture": lambda given: _free_for_graphs(given) - given.graphs_outside_bytes if given.captures_graphs else None,
+}
+"""What each check leaves or misses [bytes]; None where the engine does not make it."""
 
 
 def _gib(num_bytes: float) -> str:
     return f"{num_bytes / GIB:.2f} GiB"
 
 
-def _check(name: CheckName, margin: int, message: str, *, least: int = 0) -> Iterator[StartCheck]:
-    yield StartCheck(name=name, passed=margin >= least, margin_bytes=margin, message=message)
-
-
-def _free_memory(given: CheckInputs) -> Iterator[StartCheck]:
-    margin = given.memory_bytes - given.budget_bytes
-    yield from _check(
-        "free_memory", margin,
+def _free_memory(given: CheckInputs) -> str:
+    return (
         f"At start {_gib(given.budget_bytes)} of {_gib(given.memory_bytes)} have to be free: other processes may hold "
-        f"{_gib(max(0, margin))}; else lower memory_fraction_ratio.",
-    )  # fmt: skip
+        f"{_gib(max(0, given.memory_bytes - given.budget_bytes))}."
+    )
 
 
-def _weights_load(given: CheckInputs) -> Iterator[StartCheck]:
-    margin = given.memory_bytes - given.weights_bytes
-    yield from _check(
-        "weights_load", margin,
-        f"Weights of {_gib(given.weights_bytes)} against {_gib(given.memory_bytes)} of the device; the fraction does not limit loading.",
-    )  # fmt: skip
+def _weights_load(given: CheckInputs) -> str:
+    weights, memory = _gib(given.weights_bytes), _gib(given.memory_bytes)
+    return f"Weights of {weights} against {memory} of the device; the fraction does not limit loading."
 
 
-def _profile_run(given: CheckInputs) -> Iterator[StartCheck]:
-    needed = given.weights_bytes + given.persistent_bytes + given.activation_bytes
-    yield from _check(
-        "profile_run", given.memory_bytes - needed,
-        f"The profile run needs {_gib(needed)} of {_gib(given.memory_bytes)}; lower max_num_seqs first, then max_num_batched_tokens.",
-    )  # fmt: skip
+def _profile_run(given: CheckInputs) -> str:
+    needed, memory = _gib(_profiled_bytes(given)), _gib(given.memory_bytes)
+    return f"The profile run needs {needed} of {memory}."
 
 
-def _kv_memory(given: CheckInputs) -> Iterator[StartCheck]:
-    yield from _check(
-        "kv_memory", given.kv_room_bytes,
-        f"The budget leaves {_gib(given.kv_room_bytes)} for the KV cache; "
-        "where that is nothing raise memory_fraction_ratio or lower max_num_seqs.",
-        least=1,
-    )  # fmt: skip
+def _kv_memory(given: CheckInputs) -> str:
+    room = _room_beside_states(given)
+    if room <= 0:
+        states = "" if room == given.kv_room_bytes else f" beside the states of {given.max_num_seqs} sequences"
+        return f"The budget leaves nothing for the KV cache{states}: {_gib(-room)} are missing."
+    return f"The budget leaves {_gib(given.kv_room_bytes)} for the KV cache."
 
 
-def _max_model_len(given: CheckInputs) -> Iterator[StartCheck]:
-    length, pool = given.max_model_len_tokens, given.pool
-    if length is None or pool is None:
-        return
-    needed = pool.request_bytes(length)
-    yield from _check(
-        "max_model_len", max(0, given.kv_room_bytes) - needed,
-        f"One request of {length} tokens needs {_gib(needed)} of KV cache, {_gib(max(0, given.kv_room_bytes))} are available.",
-    )  # fmt: skip
+def _max_model_len(given: CheckInputs) -> str:
+    needed, room = _gib(given.longest_bytes), _gib(max(0, given.kv_room_bytes))
+    return f"One request of {given.max_model_len_tokens} tokens needs {needed} of KV cache, {room} are available."
 
 
-def _state_blocks(given: CheckInputs) -> Iterator[StartCheck]:
-    pool = given.pool
-    if not isinstance(pool, PagedPool) or not given.keeps_state or not given.captures_graphs:
-        return
-    blocks = pool.num_blocks(max(0, given.kv_room_bytes))
-    yield from _check(
-        "state_blocks", int((blocks - given.max_num_seqs) * pool.bytes_per_block),
-        f"max_num_seqs {given.max_num_seqs} against {blocks} cache blocks: every sequence that decodes in a CUDA graph needs one.",
-    )  # fmt: skip
+def _state_blocks(given: CheckInputs) -> str:
+    pool = _state_pool(given)
+    blocks = 0 if pool is None else pool.num_blocks(max(0, given.kv_room_bytes))
+    return f"max_num_seqs {given.max_num_seqs} against {blocks} cache blocks: every sequence that decodes in a CUDA graph needs one."
 
 
-def _graph_capture(given: CheckInputs) -> Iterator[StartCheck]:
-    if not given.captures_graphs:
-        return
-    free = given.memory_bytes - given.budget_bytes + given.activation_bytes
-    yield from _check(
-        "graph_capture", free - given.graphs_outside_bytes,
-        f"CUDA graphs take {_gib(given.graphs_outside_bytes)} outside the budget, {_gib(free)} are left; "
-        "where that is too little lower memory_fraction_ratio or run eager.",
-    )  # fmt: skip
+def _graph_capture(given: CheckInputs) -> str:
+    return f"CUDA graphs take {_gib(given.graphs_outside_bytes)} outside the budget, where {_gib(_free_for_graphs(given))} are free."
 
 
-_CHECKS = {
+_MESSAGES: dict[CheckName, Callable[[CheckInputs], str]] = {
     "free_memory": _free_memory,
     "weights_load": _weights_load,
     "profile_run": _profile_run,
@@ -135,3 +165,11 @@ _CHECKS = {
     "state_blocks": _state_blocks,
     "graph_capture": _graph_capture,
 }
+_ADVICE: dict[CheckName, str] = {
+    "free_memory": "Lower memory_fraction_ratio.",
+    "profile_run": "Lower max_num_seqs first, then max_num_batched_tokens.",
+    "kv_memory": "Raise memory_fraction_ratio or lower max_num_seqs.",
+    "state_blocks": "Lower max_num_seqs.",
+    "graph_capture": "Lower memory_fraction_ratio or run eager.",
+}
+"""What to change where a check fails."""

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from app.domain.deployment import Deployment
 from app.domain.engine_start import EngineStart
 from app.domain.errors import PlannerError
-from app.domain.precision import KvChoice, WeightFormat
+from app.domain.precision import WEIGHTS, KvChoice, WeightFormat
 from app.domain.reconciliation import CLOSE_RATIO, Compute, Estimate, cache_ratio, printed_pool_bytes
 
 _KV_CHOICES: tuple[KvChoice, ...] = ("bf16", "fp8", "fp4", "q8_0")
@@ -16,10 +16,10 @@ _WEIGHTS: dict[str, WeightFormat] = {
     "mxfp4": "mxfp4",
     "nvfp4": "nvfp4",
     "modelopt_fp4": "nvfp4",
-    "q8_0": "int8",
-    "q4_": "awq",
 }
 """Names of quantisations in engines' logs, by how they begin; others, such as `compressed-tensors`, may be any format."""
+_MIXES = {" - small": "_s", " - medium": "_m", " - large": "_l"}
+"""How llama.cpp prints the mixes of its file types, and how their names are written."""
 _GUESSED: tuple[WeightFormat, ...] = ("fp8", "nvfp4", "mxfp4", "int4", "awq", "gptq")
 NEAR_RATIO = 0.08
 """Weights whose quantisation is not named are taken for a format when its size is within this: embeddings in 16 bits differ by so much."""
@@ -61,13 +61,21 @@ def matching_version(
     return best[1] if best else None
 
 
+def _format_called(named: str) -> WeightFormat | None:
+    """The format of that name, as an engine's log spells it."""
+    for printed, written in _MIXES.items():
+        named = named.replace(printed, written)
+    by_name: dict[str, WeightFormat] = {each: each for each in WEIGHTS}
+    return by_name.get(named) or next((choice for beginning, choice in _WEIGHTS.items() if named.startswith(beginning)), None)
+
+
 def matching_weights(start: EngineStart, deployment: Deployment, estimate: Estimate, compute: Compute) -> WeightFormat | None:
     """The format of the weights that explains their printed size: the printed quantisation, or the one that comes closest."""
     printed = start.weights_bytes_per_gpu
     if deployment.weights is not None or printed is None or _is_near(printed, estimate.weights_bytes):
         return None
     named = (start.quantization or "").lower()
-    choice = next((choice for beginning, choice in _WEIGHTS.items() if named.startswith(beginning)), None)
+    choice = _format_called(named)
     if choice is None and not named and start.engine == "llama.cpp":
         return None
     farthest = abs(estimate.weights_bytes - printed) if named else NEAR_RATIO * printed

@@ -10,10 +10,9 @@ from pydantic import Field, PositiveInt
 from app.domain.deployment import EngineName
 from app.domain.engine import version_key
 from app.domain.kernels import KernelsPerLayer
-from app.domain.llm import Slug
 from app.domain.step_class import GpuClass, Kind, Load, StepClass
 from app.domain.step_work import WeightClass
-from app.domain.value import Given
+from app.domain.value import Given, Slug
 
 ConstantName = Literal[
     "bandwidth_ratio",

@@ -36,6 +36,7 @@ NAMED_COUNTS = frozenset(
         "tp",
         "pp",
         "dp",
+        "dcp",
         "ep",
         "params",
         "replicas",
@@ -106,7 +107,12 @@ def tidy(number: float) -> float:
 
 def gigabytes(num_bytes: float) -> str:
     """Bytes in decimal and binary units, each said: `50.5 GB (47.0 GiB)`."""
-    return f"{num_bytes / GB:.4g} GB ({num_bytes / GIB:.4g} GiB)"
+    return f"{_four_figures(num_bytes / GB)} GB ({_four_figures(num_bytes / GIB)} GiB)"
+
+
+def _four_figures(value: float) -> str:
+    """Four significant figures, all digits of what is larger."""
+    return f"{value:,.0f}" if abs(value) >= 9999.5 else f"{value:.4g}"
 
 
 def seconds(value: float) -> str:

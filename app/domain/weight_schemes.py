@@ -4,8 +4,9 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from app.domain.gguf import gguf_bits
 from app.domain.llm import Llm
-from app.domain.precision import WeightFormat
+from app.domain.precision import WEIGHTS, GgufKind, WeightFormat
 from app.domain.tensors import TensorClass
 
 
@@ -51,9 +52,9 @@ GROUP_32_ZERO = Cost(4, (16 + 4) / 32)
 MXFP4 = Cost(4, 8 / 32, outer_multiple=256, inner_multiple=128)
 MXFP4_LEAN = Cost(3.65, 8 / 32)
 """What padded stacks come to where the kernel pads only one side or neither (up to 9 % less for experts of 2880 x 2880)."""
-Q8_0 = Cost(8, 16 / 32)
-Q6_K = Cost(6, 0.5625)
-Q4_K = Cost(4, 0.5)
+MXFP4_SCALE_BITS = 8 / 32
+NF4 = Cost(4, 32 / 64)
+"""Scales that are stored in 8 bits are widened to 32 when the checkpoint is loaded."""
 
 Costs = Mapping[TensorClass, Cost]
 FEED_FORWARD: tuple[TensorClass, ...] = ("dense", "shared", "experts")
@@ -68,7 +69,14 @@ _ALL_NVFP4 = (
     "https://huggingface.co/nvidia/Qwen3-32B-NVFP4 (all linear layers; https://huggingface.co/nvidia/Gemma-4-31B-IT-NVFP4: not attention)"
 )
 _GGUF = "https://github.com/ggml-org/llama.cpp/blob/master/src/llama-quant.cpp"
+_AS_GGUF: Mapping[WeightFormat, GgufKind] = {"int8": "q8_0", "int4": "q4_k_m"}
+"""What other names mean on llama.cpp."""
+_NF4 = "https://github.com/vllm-project/vllm/blob/main/vllm/model_executor/model_loader/bitsandbytes_loader.py"
 _EXPERTS = "routed experts"
+_EXCEPTION = re.compile(r"([a-z0-9_ -]+): ([a-z_, ]+)")
+"""A format, and the classes that are in it."""
+_BY_NAME: Mapping[str, Cost] = {"fp8": FP8_BLOCK, "int8": INT8_CHANNEL, "nvfp4": NVFP4, "bnb-4bit": NF4, "w4a16_nvfp4": NVFP4}
+_TRITON_MXFP4 = "https://github.com/vllm-project/vllm/blob/v0.14.1/vllm/model_executor/layers/quantization/mxfp4.py (Triton: scales kept)"
 STORED_SIZE = "metadata.total_size"
 """How the basis of a size begins that was read from the index of the checkpoint."""
 LEAST_BITS = 2
@@ -85,9 +93,18 @@ def scheme_of(llm: Llm, weights: WeightFormat | None, engine: str) -> Scheme | N
         return _of_stored_size(llm, native)
     if native is not None and native.name.split()[0] == weights:
         return native
-    if engine == "llama.cpp" and weights in ("int8", "int4"):
-        return _gguf(weights)
-    return _of_format(llm, weights)
+    return _of_format(llm, _AS_GGUF.get(weights, weights) if engine == "llama.cpp" else weights)
+
+
+def without_padding(scheme: Scheme, scale_copies: int) -> Scheme:
+    """The scheme where Triton kernels take MXFP4 experts: no padding, and as many copies of the scales as stay after they are rearranged.
+
+    Another scheme is returned as it is.
+    """
+    if scheme.costs.get("experts") != MXFP4:
+        return scheme
+    cost = Cost(MXFP4.bits, scale_copies * MXFP4_SCALE_BITS)
+    return scheme._replace(costs={**scheme.costs, "experts": cost}, source=_TRITON_MXFP4, leanest=None)
 
 
 def _of_format(llm: Llm, weights: WeightFormat) -> Scheme:
@@ -106,6 +123,8 @@ def _of_format(llm: Llm, weights: WeightFormat) -> Scheme:
             fullest = dict.fromkeys(("attention", *FEED_FORWARD), GROUP_32_ZERO)
             cost = GROUP_128 if weights == "gptq" else GROUP_128_ZERO  # symmetric GPTQ loads without zero points
             return Scheme(weights, dict.fromkeys(LINEARS, cost), _VLLM, fullest=fullest)
+        case "bnb-4bit":
+            return Scheme("bitsandbytes nf4", dict.fromkeys(LINEARS, NF4), _NF4)
         case "int4":
             leanest: Costs = dict.fromkeys(LINEARS, GROUP_128)
             fullest = {"experts": GROUP_32} if experts else dict.fromkeys(("attention", *FEED_FORWARD), GROUP_32_ZERO)
@@ -125,6 +144,8 @@ def _of_format(llm: Llm, weights: WeightFormat) -> Scheme:
             return Scheme(
                 "mxfp4", dict.fromkeys(LINEARS, Cost(MXFP4.bits, MXFP4.scale_bits)), _VLLM, fullest=dict.fromkeys(FEED_FORWARD, NVFP4)
             )
+        case kind:
+            return _gguf(llm, kind)
 
 
 def _of_stored_size(llm: Llm, scheme: Scheme | None) -> Scheme | None:
@@ -154,35 +175,62 @@ def _int4_cost(llm: Llm) -> Cost:
     return GROUP_128 if all(width % 128 == 0 for width in widths) else GROUP_32
 
 
-def _gguf(weights: WeightFormat) -> Scheme:
-    """llama.cpp's 8 bits are Q8_0; its 4 bits are most often Q4_K_M, with Q6_K in the head and in half of the down projections."""
-    everywhere: tuple[TensorClass, ...] = (*LINEARS, "embedding", "head")
-    if weights == "int8":
-        return Scheme("int8 (Q8_0)", dict.fromkeys(everywhere, Q8_0), _GGUF)
-    mixed = Cost(4, Q4_K.scale_bits + (Q6_K.bits + Q6_K.scale_bits - Q4_K.bits - Q4_K.scale_bits) / 6)
-    costs: dict[TensorClass, Cost] = dict.fromkeys(everywhere, Q4_K) | dict.fromkeys(FEED_FORWARD, mixed) | {"head": Q6_K}
-    small: Costs = dict.fromkeys(everywhere, Cost(4, 0.25))
-    return Scheme("int4 (Q4_K_M)", costs, _GGUF, small, dict.fromkeys(everywhere, Cost(5, 0.5)))
+def _gguf(llm: Llm, kind: GgufKind) -> Scheme:
+    """A GGUF kind as published, with an importance matrix; without one some kinds are larger."""
+    costs, others = (
+        {what: Cost(int(bits), bits - int(bits)) for what, bits in gguf_bits(llm, kind, importance_matrix=matrix).items()}
+        for matrix in (True, False)
+    )
+    return Scheme(kind, costs, _GGUF, fullest=others)
 
 
 def native_scheme(llm: Llm) -> Scheme | None:
-    """The scheme that the catalog's or the importer's words describe; 16 bits without words, None when they are not understood."""
+    """The scheme that the catalog's, the importer's or a checkpoint name's words describe; None when they are not understood.
+
+    No words are 16 bits; a bare format is that format as published most often; after a semicolon stand classes in another format.
+    """
     words = llm.native.quantization
     if words is None:
         dtype = llm.native.dtype or "bfloat16"
         return _of_format(llm, "fp32" if dtype == "float32" else "fp16" if dtype == "float16" else "bf16")
-    text, source = words.casefold(), llm.native.weights_basis or llm.slug
+    general, *exceptions = words.casefold().split("; ")
+    scheme = _of_format(llm, general) if general in WEIGHTS else _described(llm, general)
+    others = [match for each in exceptions if (match := _EXCEPTION.fullmatch(each))]
+    if scheme is None and not others:
+        return None
+    costs = dict(scheme.costs) if scheme is not None else {}
+    for match in others:
+        for kind in match[2].split(", "):
+            if kind not in ALL:
+                continue
+            costs.pop(kind, None)
+            if match[1] in _BY_NAME:
+                costs[kind] = _BY_NAME[match[1]]
+    if scheme is None:
+        return Scheme(general.split()[0], costs, _source(llm))
+    return scheme._replace(costs=costs) if others else scheme
+
+
+def _source(llm: Llm) -> str:
+    return llm.native.weights_basis or llm.slug
+
+
+def _described(llm: Llm, text: str) -> Scheme | None:
+    """The scheme of the words before exceptions."""
+    source = _source(llm)
     group = re.search(r"group (\d+)", text)
-    if "fp4" in text and text.startswith("fp8"):
+    if "fp4" in str(llm.native.quantization).casefold() and text.startswith("fp8"):
         return Scheme("fp8 with mxfp4 experts", dict.fromkeys(LINEARS, FP8_BLOCK) | {"experts": Cost(4, 8 / 32)}, source)
     only_experts = _EXPERTS in text or "moe experts" in text
     where: tuple[TensorClass, ...] = ("experts",) if only_experts else LINEARS
     scope = f" {_EXPERTS}" if only_experts else ""
-    for name in ("mxfp4", "nvfp4", "fp8", "awq", "gptq", "int4", "int8"):
+    for name in ("mxfp4", "nvfp4", "fp4", "fp8", "awq", "gptq", "bnb-4bit", "int4", "int8"):
         if name not in text:
             continue
-        if name in ("fp8", "int8", "nvfp4"):
-            cost = {"fp8": FP8_BLOCK, "int8": INT8_CHANNEL, "nvfp4": NVFP4}[name]
+        if name == "fp4":
+            name = "nvfp4"
+        if name in _BY_NAME:
+            cost = _BY_NAME[name]
         elif name == "mxfp4":
             cost = MXFP4 if only_experts else Cost(MXFP4.bits, MXFP4.scale_bits)
         else:

@@ -52,8 +52,8 @@ _RUN_TIME = """
 """
 _ACTIVATIONS = "activation activation_function hidden_act hidden_activation mamba_hidden_act mlp_hidden_act"
 _AROUND_OTHER_MODALITIES = """
-    image_placeholder image_seq_length language_model_only mm_tokens_per_image use_unified_vision_chunk video_placeholder
-    video_seq_length vision_soft_tokens_per_image
+    image_placeholder image_seq_length is_composition language_model_only mm_tokens_per_image num_image_tokens use_unified_vision_chunk
+    video_placeholder video_seq_length vision_soft_tokens_per_image
 """
 
 HARMLESS = frozenset(

@@ -184,6 +184,22 @@ def _dbrx(fields: ConfigFields) -> Architecture:
     return Architecture(hidden, fields.count("vocab_size"), [block] * num_layers(fields), False, hidden)
 
 
+def _opt(fields: ConfigFields) -> Architecture:
+    """Learned positions with two rows more than tokens; norms with bias before both parts and at the end."""
+    hidden = _width(fields)
+    for name in ("do_layer_norm_before", "enable_bias", "layer_norm_elementwise_affine"):
+        fields.require(name, True)
+    fields.require("_remove_final_layer_norm", False)
+    if fields.count("word_embed_proj_dim", default=hidden) != hidden:
+        raise fields.wrong("word_embed_proj_dim", f"hidden_size {hidden}: embeddings of another width are not modelled")
+    fields.skip("layerdrop", "dropout", "activation_dropout", "init_std", "prefix")
+    part = _ungated(fields.count("ffn_dim"), bias=True)
+    block = layer(attention(_heads(fields, hidden), qkv_bias=True, output_bias=True), part, norms=4 * hidden)
+    positions = fields.count("max_position_embeddings") + 2
+    layers = [block] * num_layers(fields)
+    return Architecture(hidden, fields.count("vocab_size"), layers, True, 2 * hidden, num_position_embeddings=positions)
+
+
 FAMILIES: Mapping[str, FamilyReader] = {
     "bloom": FamilyReader(_bloom),
     "falcon": FamilyReader(_falcon, {"max_position_embeddings": 2048}),
@@ -195,5 +211,6 @@ FAMILIES: Mapping[str, FamilyReader] = {
     "phimoe": FamilyReader(_phimoe),
     "starcoder2": FamilyReader(_starcoder2),
     "mpt": FamilyReader(_mpt),
+    "opt": FamilyReader(_opt),
     "dbrx": FamilyReader(_dbrx),
 }

@@ -1,5 +1,6 @@
 """A Hugging Face config.json -> a model as layer groups, with nothing guessed: what is not understood is refused by name."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -7,67 +8,34 @@ from pydantic import ValidationError
 
 from app.domain.errors import InvalidInput, UnsupportedConfig
 from app.domain.llm import Llm, most_attention_heads
-from app.importers import hf_classic, hf_delta, hf_dense, hf_gemma, hf_latent, hf_moe, hf_moe_windows, hf_state_space
+from app.domain.tensors import TensorClass
+from app.importers import (
+    hf_classic,
+    hf_delta,
+    hf_dense,
+    hf_gemma,
+    hf_latent,
+    hf_llama_like,
+    hf_moe,
+    hf_moe_shared,
+    hf_moe_windows,
+    hf_state_space,
+)
 from app.importers.architecture import Architecture, FamilyReader, grouped
 from app.importers.config_fields import ConfigFields, shown
 from app.importers.hf_attention import POSITIONS
 from app.importers.hf_native import Native, read_native
+from app.importers.hf_nesting import AROUND_THE_TOWER, OF_THE_WHOLE, REFUSED, TEXT_DEFAULTS, TEXT_SECTIONS, TEXT_TYPE_OF, UNWRAPPED
 from app.importers.hf_vision import TowerParams, count_tower_params
 from app.importers.safetensors_index import CheckpointSize, read_index
 from app.importers.slugs import slug_of
 
-FAMILIES: Mapping[str, FamilyReader] = {
-    name: reader
-    for module in (hf_dense, hf_classic, hf_gemma, hf_moe, hf_moe_windows, hf_latent, hf_delta, hf_state_space)
-    for name, reader in module.FAMILIES.items()
-}
+_MODULES = (
+    hf_dense, hf_llama_like, hf_classic, hf_gemma, hf_moe, hf_moe_shared, hf_moe_windows, hf_latent, hf_delta, hf_state_space,
+)  # fmt: skip
+FAMILIES: Mapping[str, FamilyReader] = {name: reader for module in _MODULES for name, reader in module.FAMILIES.items()}
 """How each `model_type` is read."""
 
-_TEXT_TYPE_OF = {
-    "gemma3": "gemma3_text",
-    "gemma4": "gemma4_text",
-    "gemma4_unified": "gemma4_unified_text",
-    "glm5_next": "glm5_next_text",
-    "kimi_k25": "kimi_k2",
-    "kimi_k3": "kimi_linear",
-    "llama4": "llama4_text",
-    "minimax_m3_vl": "minimax_m3_vl_text",
-    "mistral3": "mistral",
-    "muse_glimmer": "muse_glimmer_text",
-    "qwen3_5": "qwen3_5_text",
-    "qwen3_5_moe": "qwen3_5_moe_text",
-    "qwen3_vl": "qwen3_vl_text",
-    "qwen3_vl_moe": "qwen3_vl_moe_text",
-    "step3p7": "step3p5",
-}
-"""Model types that nest the language model in `text_config`, and its type where the nested object does not say."""
-
-_OF_THE_WHOLE = (
-    "text_config",
-    "vision_config",
-    "audio_config",
-    "quantization_config",
-    "compression_config",
-    "expert_dtype",
-    "tie_word_embeddings",
-)
-_AROUND_THE_TOWER = (
-    "img_token_compression_config",
-    "image_grid_pinpoints",
-    "multimodal_projector_bias",
-    "num_reward_heads",
-    "process_image_mode",
-    "projector_bias",
-    "projector_hidden_act",
-    "projector_hidden_size",
-    "out_hidden_size",
-    "spatial_merge_size",
-    "understand_projector_stride",
-    "image_token_len",
-    "patch_token_len",
-    "vision_feature_layer",
-    "vision_feature_select_strategy",
-)
 _MAX_PARAMS = 10**16
 
 
@@ -102,7 +70,7 @@ def llm_from_hf_config(
     towers = count_tower_params(parts.root, parts.text, parts.model_type)
     tied = _tied(parts, architecture)
     checkpoint = read_index(safetensors_index, index_pointer) if safetensors_index is not None else None
-    native = read_native(parts.root, parts.text)
+    native = read_native(parts.root, parts.text, _layers_with(architecture))
     positions = [size for name in POSITIONS if (size := parts.text.optional_count(name)) is not None]
     _refuse_unread(parts)
     notes = [*architecture.notes, *towers.notes]
@@ -134,32 +102,45 @@ def llm_from_hf_config(
         raise InvalidInput(f"The configuration makes no model: {where}: {first['msg']}.", field=pointer) from error
 
 
+def _layers_with(architecture: Architecture) -> Counter[TensorClass]:
+    """Layers that have tensors of a class."""
+    return Counter(kind for one in architecture.layers for kind in {tensor.kind for tensor in one.tensors(architecture.hidden_size)})
+
+
 def _parts(config: Mapping[str, object], pointer: str) -> _Parts:
+    for name in UNWRAPPED:
+        if isinstance(inner := config.get(name), Mapping):
+            wrapper = {"quantization_config": config.get("quantization_config"), "torch_dtype": config.get("torch_dtype")}
+            config, pointer = wrapper | {key: value for key, value in inner.items() if value is not None}, f"{pointer}/{name}"
     root = ConfigFields(config, pointer)
     model_type = root.text("model_type")
     if model_type is None:
         raise root.missing("model_type")
-    nested = root.section("text_config")
+    if model_type in REFUSED:
+        detail = f"model_type {model_type!r} is not counted: {REFUSED[model_type]}."
+        raise UnsupportedConfig(detail, field=root.at("model_type"), value=model_type, expected="a decoder-only language model")
+    section = next((name for name in TEXT_SECTIONS if isinstance(config.get(name), Mapping)), TEXT_SECTIONS[0])
+    nested = root.section(section)
     if nested is None:
         family = FAMILIES.get(model_type)
         if family is None:
-            if model_type in _TEXT_TYPE_OF:
+            if model_type in TEXT_TYPE_OF:
                 raise root.missing("text_config")
             raise _unknown_type(root, model_type)
         text = ConfigFields(config, pointer, defaults=family.defaults)
         return _Parts(text, text, family, model_type)
-    if model_type not in _TEXT_TYPE_OF:
+    if model_type not in TEXT_TYPE_OF:
         raise _unknown_type(root, model_type)
-    text_type = nested.text("model_type") or _TEXT_TYPE_OF[model_type]
+    text_type = nested.text("model_type") or TEXT_TYPE_OF[model_type]
     family = FAMILIES.get(text_type)
     if family is None:
         raise _unknown_type(nested, text_type)
-    nested.defaults = family.defaults
+    nested.defaults = {**TEXT_DEFAULTS.get(text_type, {}), **family.defaults}
     return _Parts(root, nested, family, model_type)
 
 
 def _unknown_type(fields: ConfigFields, model_type: str) -> UnsupportedConfig:
-    known = ", ".join(sorted({*FAMILIES, *_TEXT_TYPE_OF}))
+    known = ", ".join(sorted({*FAMILIES, *TEXT_TYPE_OF}))
     detail = f"model_type {shown(model_type)!r} is not known."
     return UnsupportedConfig(detail, field=fields.at("model_type"), value=shown(model_type), expected=f"one of {known}")
 
@@ -172,10 +153,10 @@ def _tied(parts: _Parts, architecture: Architecture) -> bool:
 
 def _refuse_unread(parts: _Parts) -> None:
     """Refuse the file when it has fields that nobody read and that are not known to say nothing about size."""
-    parts.text.skip(*_OF_THE_WHOLE)
-    parts.root.skip(*_OF_THE_WHOLE)
+    parts.text.skip(*OF_THE_WHOLE)
+    parts.root.skip(*OF_THE_WHOLE)
     if parts.root is not parts.text:
-        parts.root.skip(*_AROUND_THE_TOWER, *POSITIONS, "hidden_size", "vocab_size", "sliding_window")
+        parts.root.skip(*AROUND_THE_TOWER, *POSITIONS, "hidden_size", "vocab_size", "sliding_window")
     unread = list(dict.fromkeys((*parts.text.unread(), *parts.root.unread())))
     if unread:
         names = ", ".join(pointer.rpartition("/")[2] for pointer in unread[:20])

@@ -4,8 +4,10 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from app.domain.llm import Llm, NativeWeights
-from app.domain.precision import WEIGHTS
+from app.domain.precision import WEIGHTS, KvFormat
+from app.domain.tensors import TensorClass
 from app.importers.config_fields import ConfigFields
+from app.importers.quantised_modules import formats_by_class, named_classes
 
 _BYTES_PER_ELEMENT = {"bfloat16": 2, "float16": 2, "float32": 4}
 _SOURCE = "config.json"
@@ -27,6 +29,8 @@ class Native(NamedTuple):
 
     dtype: str | None
     quantization: Quantization | None
+    kv_cache: KvFormat | None = None
+    """Precision of the cache that the quantisation names."""
 
     def weights(self, llm: Llm, total_size_bytes: int | None) -> NativeWeights:
         """The published checkpoint: its stated size, else the arithmetic over its precision.
@@ -51,6 +55,7 @@ class Native(NamedTuple):
             dtype=self.dtype,
             dtype_source=_SOURCE if self.dtype else None,
             quantization=self.quantization.description if self.quantization else None,
+            kv_cache=self.kv_cache,
             weights_bytes=size,
             weights_basis=basis if size is not None else None,
         )
@@ -84,11 +89,61 @@ def _matrix_params(llm: Llm) -> int:
     return total
 
 
-def read_native(root: ConfigFields, text: ConfigFields) -> Native:
-    """Element type and quantisation; raises UnsupportedConfig for a quantisation that does not name its method."""
+def read_native(root: ConfigFields, text: ConfigFields, layers_with: Mapping[TensorClass, int]) -> Native:
+    """Element type, quantisation and precision of the cache; raises UnsupportedConfig for a quantisation that does not name its method."""
     dtype = next((name for fields in (root, text) if (name := fields.text("dtype", "torch_dtype")) is not None), None)
-    found = (_read(fields, name) for fields in (root, text) for name in ("quantization_config", "compression_config"))
-    return Native(dtype.removeprefix("torch.") if dtype else None, next((one for one in found if one), None))
+    places = [(fields, name) for fields in (root, text) for name in ("quantization_config", "compression_config")]
+    found = next(((fields, name) for fields, name in places if fields.find(name)[1] is not None), None)
+    for fields, name in places:
+        fields.skip(name)
+    element = dtype.removeprefix("torch.") if dtype else None
+    if found is None:
+        return Native(element, None)
+    section = found[0].find(found[1])[1]
+    quantization = _read(*found)
+    if quantization is None or not isinstance(section, Mapping):
+        return Native(element, quantization)
+    return Native(element, _with_exceptions(quantization, section, layers_with), _kv_cache(section))
+
+
+_KEPT = ("ignore", "modules_to_not_convert", "exclude_modules", "exclude", "llm_int8_skip_modules")
+
+
+def _with_exceptions(quantization: Quantization, section: Mapping[str, object], layers_with: Mapping[TensorClass, int]) -> Quantization:
+    """The description with the classes that the recipe leaves in 16 bits or puts in another format."""
+    nested = section.get("quantization")
+    places = [section, nested] if isinstance(nested, Mapping) else [section]
+    patterns = [each for place in places for name in _KEPT if isinstance(given := place.get(name), list | tuple) for each in given]
+    dynamic = section.get("dynamic")
+    patterns += [str(key)[2:] for key in dynamic if str(key).startswith("-:")] if isinstance(dynamic, Mapping) else []
+    described = quantization.description
+    others: dict[str, list[str]] = {}
+    for place in places:
+        if isinstance(layers := place.get("quantized_layers"), Mapping):
+            for kind, name in formats_by_class(layers, layers_with).items():
+                others.setdefault(name, []).append(kind)
+    if kept := named_classes(patterns, layers_with):
+        others["16 bits"] = [*kept]
+    words = "".join(f"; {name}: {', '.join(kinds)}" for name, kinds in others.items())
+    return quantization._replace(description=described + words)
+
+
+def _kv_cache(section: Mapping[str, object]) -> KvFormat | None:
+    """The precision that `kv_cache_quant_algo` or `kv_cache_scheme` names: engines follow it where they are asked for `auto`.
+
+    Source: https://github.com/vllm-project/vllm/blob/main/vllm/utils/torch_utils.py (resolve_kv_cache_dtype_string).
+    """
+    nested = section.get("quantization")
+    for place in (section, nested):
+        if not isinstance(place, Mapping):
+            continue
+        algorithm, scheme = place.get("kv_cache_quant_algo"), place.get("kv_cache_scheme")
+        if isinstance(algorithm, str):
+            return {"FP8": "fp8", "NVFP4": "fp4", "INT8": "int8"}.get(algorithm.upper())  # type: ignore[return-value]
+        if isinstance(scheme, Mapping) and scheme.get("type") == "float" and not scheme.get("dynamic"):
+            bits = scheme.get("num_bits")
+            return "fp8" if bits == 8 else "fp4" if bits == 4 else None
+    return None
 
 
 def _read(fields: ConfigFields, name: str) -> Quantization | None:
@@ -116,6 +171,11 @@ def _read(fields: ConfigFields, name: str) -> Quantization | None:
         return Quantization("fp8 (per channel, fbgemm)", 1)
     if method == "mxfp4":
         return Quantization("mxfp4 (MoE experts)", 2, _MXFP4)
+    if method == "bitsandbytes":
+        four = section.get("load_in_4bit") is True or section.get("_load_in_4bit") is True
+        return Quantization("bnb-4bit (nf4)", WEIGHTS["bnb-4bit"].bytes_per_element) if four else Quantization("int8 (bitsandbytes)", 1)
+    if method == "quark":
+        return _quark(section)
     if method == "compressed-tensors":
         return _compressed_tensors(section)
     if method == "modelopt":
@@ -129,9 +189,23 @@ def _read(fields: ConfigFields, name: str) -> Quantization | None:
 def _modelopt(section: Mapping[str, object]) -> Quantization:
     nested = section.get("quantization")
     algorithm = section.get("quant_algo") or (nested.get("quant_algo") if isinstance(nested, Mapping) else None)
+    if algorithm == "MIXED_PRECISION":
+        return Quantization("mixed (modelopt)", None)
     costs = {"FP8": 1.0, "NVFP4": WEIGHTS["nvfp4"].bytes_per_element, "MXFP8": 1 + 1 / 32}
     cost = costs.get(algorithm) if isinstance(algorithm, str) else None
     return Quantization(f"{algorithm.lower()[:40]} (modelopt)" if isinstance(algorithm, str) else "modelopt", cost)
+
+
+def _quark(section: Mapping[str, object]) -> Quantization:
+    """AMD Quark: the element type of the weights in the configuration of all layers."""
+    general = section.get("global_quant_config")
+    weight = general.get("weight") if isinstance(general, Mapping) else None
+    weight = weight[0] if isinstance(weight, list | tuple) and weight else weight
+    kind = str(weight.get("dtype") or "") if isinstance(weight, Mapping) else ""
+    for prefix, name, cost in (("fp8", "fp8", 1.0), ("fp4", "mxfp4", _MXFP4), ("int8", "int8", 1.0)):
+        if kind.startswith(prefix):
+            return Quantization(f"{name} (quark)", cost)
+    return Quantization("quark", None)
 
 
 def _compressed_tensors(section: Mapping[str, object]) -> Quantization:

@@ -152,6 +152,31 @@ def _granite_hybrid(fields: ConfigFields) -> Architecture:
     return Architecture(hidden, fields.count("vocab_size"), layers, False, hidden)
 
 
+def _bamba(fields: ConfigFields) -> Architecture:
+    """Mamba2 with attention on the layers that the file lists, each with a gated feed-forward part."""
+    hidden, length = fields.count("hidden_size"), num_layers(fields)
+    for name in ("attention_bias", "mlp_bias", "mamba_proj_bias"):
+        fields.require(name, False)
+    heads = fields.count("mamba_n_heads")
+    inner = fields.count("mamba_expand", default=2, maximum=1000) * hidden
+    if inner % heads:
+        raise fields.wrong("mamba_n_heads", f"a divisor of the inner width {inner}")
+    mamba = _mamba2(
+        fields,
+        heads=heads,
+        head_dim=inner // heads,
+        state="mamba_d_state",
+        groups="mamba_n_groups",
+        conv="mamba_d_conv",
+        bias="mamba_conv_bias",
+    )
+    fields.skip("mamba_d_head", "num_logits_to_keep", "z_loss_coefficient", "attn_rotary_emb")
+    full, part = frozenset(fields.counts("attn_layer_indices", maximum=length - 1) or ()), gated(fields)
+    attends = attention(read_heads(fields, hidden))
+    layers = [layer(attends if index in full else mamba, part, norms=2 * hidden) for index in range(length)]
+    return Architecture(hidden, fields.count("vocab_size"), layers, False, hidden)
+
+
 def _minimax(fields: ConfigFields) -> Architecture:
     """MiniMax-Text-01 and M1: lightning attention, every eighth layer full attention."""
     hidden, length = fields.count("hidden_size"), num_layers(fields)
@@ -174,6 +199,7 @@ def _minimax(fields: ConfigFields) -> Architecture:
 FAMILIES: Mapping[str, FamilyReader] = {
     "jamba": FamilyReader(_jamba),
     "nemotron_h": FamilyReader(_nemotron_h),
+    "bamba": FamilyReader(_bamba),
     "granitemoehybrid": FamilyReader(_granite_hybrid),
     "minimax": FamilyReader(_minimax),
     "minimax_text_01": FamilyReader(_minimax),

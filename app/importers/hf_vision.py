@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from app.importers.config_fields import ConfigFields
+from app.importers.hf_tower_parts import Tower, linear, siglip_encoder, tower_block
+from app.importers.hf_vision_encoders import ENCODERS
 
 
 class TowerParams(NamedTuple):
@@ -16,50 +18,25 @@ class TowerParams(NamedTuple):
     notes: tuple[str, ...]
 
 
-class Tower(NamedTuple):
-    """A tower's own fields, those of the file around it and of an audio tower, and the width of the language model."""
-
-    own: ConfigFields
-    root: ConfigFields
-    audio: ConfigFields | None
-    text_width: int
-
-
-def linear(inputs: int, outputs: int, *, bias: bool = True) -> int:
-    """Parameters of a projection."""
-    return outputs * (inputs + bias)
-
-
-def _block(hidden: int, inner: int, *, num_matrices: int = 2, bias: bool = True, norms: int) -> int:
-    """Attention with four square projections, a feed-forward part and norms."""
-    attention = 4 * linear(hidden, hidden, bias=bias)
-    feed_forward = (num_matrices - 1) * linear(hidden, inner, bias=bias) + linear(inner, hidden, bias=bias)
-    return attention + feed_forward + norms
-
-
 def _qwen(given: Tower) -> int:
     hidden, merged = given.own.count("hidden_size"), given.own.count("hidden_size") * given.own.count("spatial_merge_size") ** 2
     patch = given.own.count("in_channels", default=3) * given.own.count("temporal_patch_size") * given.own.count("patch_size") ** 2
     out = given.own.count("out_hidden_size")
-    blocks = given.own.count("depth") * _block(hidden, given.own.count("intermediate_size"), norms=4 * hidden)
+    blocks = given.own.count("depth") * tower_block(hidden, given.own.count("intermediate_size"), norms=4 * hidden)
     projection = linear(merged, merged) + linear(merged, out)
     mergers = 2 * hidden + projection + len(given.own.counts("deepstack_visual_indexes") or ()) * (2 * merged + projection)
     return linear(patch, hidden) + given.own.count("num_position_embeddings") * hidden + blocks + mergers
 
 
 def _siglip(given: Tower) -> int:
-    hidden, patch = given.own.count("hidden_size"), given.own.count("patch_size")
-    positions = (given.own.count("image_size") // patch) ** 2
-    given.own.require("vision_use_head", False)
-    blocks = given.own.count("num_hidden_layers") * _block(hidden, given.own.count("intermediate_size"), norms=4 * hidden)
-    embeddings = linear(given.own.count("num_channels", default=3) * patch**2, hidden) + positions * hidden
-    return embeddings + blocks + 2 * hidden + hidden * given.text_width + hidden
+    hidden = given.own.count("hidden_size")
+    return siglip_encoder(given.own) + hidden * given.text_width + hidden
 
 
 def _pixtral(given: Tower) -> int:
     hidden, patch = given.own.count("hidden_size"), given.own.count("patch_size")
     merge = given.root.count("spatial_merge_size", default=2)
-    block = _block(hidden, given.own.count("intermediate_size"), num_matrices=3, bias=False, norms=2 * hidden)
+    block = tower_block(hidden, given.own.count("intermediate_size"), num_matrices=3, bias=False, norms=2 * hidden)
     embeddings = given.own.count("num_channels", default=3) * patch**2 * hidden + hidden
     bias = given.root.flag("multimodal_projector_bias", default=False)
     projector = (
@@ -74,7 +51,7 @@ def _pixtral(given: Tower) -> int:
 def _llama4(given: Tower) -> int:
     hidden, patch, inner = given.own.count("hidden_size"), given.own.count("patch_size"), given.own.count("intermediate_size")
     positions = (given.own.count("image_size") // patch) ** 2 + 1
-    blocks = given.own.count("num_hidden_layers") * _block(hidden, inner, norms=4 * hidden)
+    blocks = given.own.count("num_hidden_layers") * tower_block(hidden, inner, norms=4 * hidden)
     embeddings = hidden * (1 + positions + given.own.count("num_channels", default=3) * patch**2) + 4 * hidden
     wide, out = given.own.count("projector_input_dim"), given.own.count("projector_output_dim")
     return embeddings + blocks + inner * wide + out * out + given.own.count("vision_output_dim") * given.text_width
@@ -84,7 +61,7 @@ def _minimax_m3(given: Tower) -> int:
     hidden, wide = given.own.count("hidden_size"), given.root.count("projector_hidden_size")
     merging = given.own.section("img_token_compression_config", refuse_unread=False) or given.own
     merge, frames = merging.count("spatial_merge_size"), merging.count("temporal_patch_size")
-    blocks = given.own.count("num_hidden_layers") * _block(hidden, given.own.count("intermediate_size"), norms=4 * hidden)
+    blocks = given.own.count("num_hidden_layers") * tower_block(hidden, given.own.count("intermediate_size"), norms=4 * hidden)
     patches = given.own.count("num_channels", default=3) * frames * given.own.count("patch_size") ** 2 * hidden
     projector = (
         linear(hidden, wide) + linear(wide, given.text_width) + linear(given.text_width * merge**2, wide) + linear(wide, given.text_width)
@@ -97,7 +74,7 @@ def _kimi_k25(given: Tower) -> int:
     kernel = given.own.counts("merge_kernel_size", minimum=1, maximum=64, lengths=(2,)) or (2, 2)
     merged = hidden * kernel[0] * kernel[1]
     layers = given.own.count("vt_num_hidden_layers", "num_hidden_layers")
-    blocks = layers * _block(hidden, given.own.count("vt_intermediate_size", "intermediate_size"), norms=4 * hidden)
+    blocks = layers * tower_block(hidden, given.own.count("vt_intermediate_size", "intermediate_size"), norms=4 * hidden)
     grid = given.own.count("init_pos_emb_height", "pos_emb_height") * given.own.count("init_pos_emb_width", "pos_emb_width")
     embeddings = linear(3 * given.own.count("patch_size") ** 2, hidden) + grid * hidden
     return embeddings + blocks + 2 * hidden + 2 * hidden + linear(merged, merged) + linear(merged, given.text_width)
@@ -105,7 +82,7 @@ def _kimi_k25(given: Tower) -> int:
 
 def _muse_glimmer(given: Tower) -> int:
     hidden = given.own.count("hidden_size")
-    blocks = given.own.count("num_hidden_layers") * _block(hidden, given.own.count("intermediate_size"), norms=4 * hidden)
+    blocks = given.own.count("num_hidden_layers") * tower_block(hidden, given.own.count("intermediate_size"), norms=4 * hidden)
     patch = 3 * given.own.count("patch_temporal") * given.own.count("patch_size") ** 2
     embeddings = hidden * (patch + given.own.count("pos_emb_height") * given.own.count("pos_emb_width")) + 4 * hidden
     wide = given.root.count("projector_hidden_size")
@@ -116,7 +93,7 @@ def _glm5_next(given: Tower) -> int:
     hidden, out = given.own.count("hidden_size"), given.own.count("out_hidden_size")
     bias = given.own.flag("attention_bias", default=True)
     norms = 2 * hidden + 2 * (hidden // given.own.count("num_heads"))
-    blocks = given.own.count("depth") * _block(hidden, given.own.count("intermediate_size"), num_matrices=3, bias=bias, norms=norms)
+    blocks = given.own.count("depth") * tower_block(hidden, given.own.count("intermediate_size"), num_matrices=3, bias=bias, norms=norms)
     patch = given.own.count("in_channels", default=3) * given.own.count("temporal_patch_size") * given.own.count("patch_size") ** 2
     downsample = linear(hidden * given.own.count("spatial_merge_size") ** 2, out)
     merger = out * out + 2 * out + 3 * out * given.own.count("projection_intermediate_size")
@@ -144,6 +121,7 @@ def _gemma4_unified(given: Tower) -> int:
 
 _WITH_AUDIO = frozenset({"gemma4_unified"})
 _TOWERS: Mapping[str, Callable[[Tower], int]] = {
+    **ENCODERS,
     "qwen3_vl": _qwen,
     "qwen3_vl_moe": _qwen,
     "qwen3_5": _qwen,
@@ -157,6 +135,8 @@ _TOWERS: Mapping[str, Callable[[Tower], int]] = {
     "glm5_next": _glm5_next,
     "gemma4": _gemma4,
     "gemma4_unified": _gemma4_unified,
+    "kimi_vl": _kimi_k25,
+    "qwen3_omni_moe_thinker": _qwen,
 }
 
 

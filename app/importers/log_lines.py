@@ -1,10 +1,13 @@
 """Reading figures from log lines: patterns whose group names say field and unit, over lines freed of colours and progress bars."""
 
+import json
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from app.domain.engine_start import EngineStart, StopName
+from app.domain.errors import InvalidInput
 from app.domain.precision import KvChoice
 from app.domain.provenance import Note
 from app.domain.units import GIB, MIB
@@ -15,8 +18,11 @@ Figure = int | float | str
 Reading = dict[str, list[Figure]]
 """Every value that was printed, by field, in the order of the log."""
 
-_ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|(?<![\w\]])\[[01](?:;\d{2})?m")
-"""Colours, also where a copy lost the escape character."""
+_ESCAPES = re.compile(r"(?:\x1b|\\x1b|\\u001b|\\033|\^\[)\[[0-9;?]*[A-Za-z]|(?<![\w\]])\[[01](?:;\d{2})?m")
+"""Colours, also where a copy spells the escape character or lost it."""
+_WRAPPED = ("log", "message", "msg", "MESSAGE", "textPayload", "body", "line")
+"""Where collectors put the printed line """
+_ESCAPED_BREAK = re.compile(r"(?:\\r)?\\n")
 _PROGRESS = re.compile(r"\d{1,3}%\|[^|]{0,300}\|[^\[\]|]{0,40}\[[^\]]{0,60}\]")
 """A progress bar: other processes' lines go on behind it."""
 _SIZED = re.compile(r"\d\s?(?:GiB|GB|MiB|MB)\b")
@@ -24,6 +30,10 @@ _ABOUT_MEMORY = re.compile(r"memory|cache|weight|buffer|activation|pool|vram", r
 MAX_NOT_UNDERSTOOD = 10
 MAX_LINE = 16_384
 """Characters of a line that are read: the longest that engines print, their configuration, has 6,000."""
+MAX_PREFIX = 120
+"""Characters before the JSON object of a collector."""
+MOST_LINES_OF_A_STRING = 3
+"""A log of so few lines may be one string with its line breaks spelled out."""
 
 
 class Printed(NamedTuple):
@@ -87,8 +97,53 @@ class Found(NamedTuple):
 
 def lines_of(text: str) -> list[str]:
     """The lines of a log without colours and progress bars; what overwrites a line on a terminal counts as a line of its own."""
-    clean = (_PROGRESS.sub("", _ESCAPES.sub("", line[:MAX_LINE])).strip() for line in re.split(r"[\r\n]+", text))
+    clean = (_PROGRESS.sub("", _ESCAPES.sub("", line[:MAX_LINE])).strip() for line in _unwrapped(text))
     return [line for line in clean if line]
+
+
+def _unwrapped(text: str) -> Iterator[str]:
+    """The printed lines of a log: out of JSON objects, one a line, and out of one line whose breaks are spelled out."""
+    broken = re.split(r"[\r\n]+", _plain_string(text))
+    if len(broken) <= MOST_LINES_OF_A_STRING:
+        broken = [part for line in broken for part in (line if line.startswith("{") else _ESCAPED_BREAK.sub("\n", line)).split("\n")]
+    for line in broken:
+        start = line.find("{", 0, MAX_PREFIX) if line.endswith("}") else -1
+        yield from _inside(line[start:]) or [line] if start >= 0 else [line]
+
+
+def _plain_string(text: str) -> str:
+    """What a JSON string holds; any other text as it is."""
+    if not (text[:2].strip("\ufeff").startswith('"') and text.rstrip().endswith('"')):
+        return text
+    try:
+        return str(json.loads(text))
+    except ValueError:
+        return text
+
+
+def _inside(line: str) -> list[str]:
+    """The printed lines in a JSON object; none where it is not one of a collector."""
+    if not any(f'"{name}"' in line[:MAX_LINE] for name in _WRAPPED):
+        return []
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError):
+        return []
+    texts = (found.get(name) for name in _WRAPPED) if isinstance(found, dict) else ()
+    return next((re.split(r"[\r\n]+", text) for text in texts if isinstance(text, str)), [])
+
+
+def spoken(engine: EngineLines, text: str) -> EngineLines:
+    """The engine with those of its lines only that the text can hold: what is looked for in every line is then short."""
+    printed = tuple(each for each in engine.printed if each.where in text)
+    return engine._replace(printed=printed, failures=tuple(each for each in engine.failures if each.where in text))
+
+
+def lines_to_read(engine: EngineLines, lines: Sequence[str]) -> list[str]:
+    """The lines that begin or end a start, hold a figure or a failure, or a size that may be one."""
+    literals = [re.escape(where) for where in (*(each.where for each in engine.printed), *(each.where for each in engine.failures))]
+    telling = re.compile("|".join((*literals, engine.begins.pattern, engine.ready.pattern, _SIZED.pattern)))
+    return [line for line in lines if telling.search(line)]
 
 
 def starts(engine: EngineLines, lines: Sequence[str]) -> list[list[str]]:
@@ -154,7 +209,10 @@ def _stage(engine: EngineLines, reading: Mapping[str, Sequence[Figure]]) -> Stop
 
 
 def _number(text: str) -> float:
-    return float(text.replace(",", ""))
+    number = float(text.replace(",", ""))
+    if not math.isfinite(number):
+        raise InvalidInput(f"the log prints the number {text:.40}", field="/log", value=text[:40], expected="numbers below 1.8e308")
+    return number
 
 
 _KV_FORMATS: tuple[tuple[str, KvChoice], ...] = (

@@ -13,7 +13,7 @@ _PRINTED = (
     ("build: ", r"\bbuild: (?P<engine_version__text>\d+) \("),
     ("build_info: b", r"build_info: b(?P<engine_version__text>\d+)"),
     ("loaded meta data", r"(?P<model__text>[^/\\\s]+\.gguf)\b"),
-    ("file type ", r"print_info: file type\s+= (?P<quantization__text>\w+)"),
+    ("file type ", r"print_info: file type\s+= (?:\(guessed\) )?(?P<quantization__text>\w+(?: - (?:Small|Medium|Large))?)"),
     ("VMM: ", r"VMM: \w+, VRAM: (?P<memory_bytes__mib>\d+) MiB"),
     ("using device", r" - (?P<free_at_start_bytes__mib>\d+) MiB free"),
     ("layers to GPU", r"offloaded (?P<layers_offloaded__int>\d+)/(?P<layers_in_all__int>\d+) layers"),
@@ -26,6 +26,8 @@ _PRINTED = (
     ("n_ctx ", r"llama_\w+: n_ctx\s+= (?P<context__int>\d+)"),
     ("n_ctx_", r"llama_\w+: n_ctx_(?:per_)?seq\s+= (?P<max_model_len_tokens__int>\d+)"),
     ("n_seq_max", r"llama_\w+: n_seq_max\s+= (?P<max_num_seqs__int>\d+)"),
+    ("n_outputs_max", r"llama_\w+: n_outputs_max\s+= (?P<outputs__int>\d+)"),
+    ("flash_attn", r"llama_\w+: flash_attn\s+= (?P<flash_attention__text>\w+)"),
     ("n_ubatch", r"llama_\w+: n_ubatch\s+= (?P<max_num_batched_tokens__int>\d+)"),
 )
 _FAILURES = (
@@ -35,8 +37,19 @@ _FAILURES = (
 )
 
 
+FIRST_WITH_OUTPUTS, FIRST_WITH_WORDS = 9470, 6325
+"""Builds from which n_outputs_max is printed, and flash attention as a word instead of 0 or 1; the first is interpolated by date.
+https://github.com/ggml-org/llama.cpp/pull/23861, https://github.com/ggml-org/llama.cpp/pull/15434."""
+
+
 def _interpret(reading: Reading, notes: list[Note]) -> dict[str, object]:
     values = reduced(reading, notes)
+    if "engine_version" not in values and "max_num_batched_tokens" in reading and "outputs" not in reading:
+        older = reading.get("flash_attention", ["auto"])[-1] == "0"
+        values["engine_version"] = f"b{(FIRST_WITH_WORDS if older else FIRST_WITH_OUTPUTS) - 1}"
+        shown = "flash attention is off as in builds before" if older else "nor is n_outputs_max, as in builds before"
+        message = f"No build is printed; {shown} {FIRST_WITH_WORDS if older else FIRST_WITH_OUTPUTS}: read as {values['engine_version']}."
+        notes.append(Note(code="build_by_format", message=message))
     weights = _by_device(reading, "weights")
     if weights:
         values["weights_bytes_per_gpu"] = max(weights.values())

@@ -32,6 +32,8 @@ _PRINTED = (
         _POOL,
         r"#tokens: (?P<pool_tokens__int>\d+), (?:K|KV) size: (?P<pool_keys__gib>[\d.]+) GB(?:, V size: (?P<pool_values__gib>[\d.]+) GB)?",
     ),
+    (_POOL, r"allocated\. K size: (?P<pool_keys__gib>[\d.]+) GB, V size: (?P<pool_values__gib>[\d.]+) GB"),  # before 0.4.2
+    ("Load weight end", r"end\..{0,200}avail mem=(?P<after_load__gib>[\d.]+) GB"),
     ("SWAKVPool mem usage", r"usage: (?P<window_pools__gib>[\d.]+) GB"),
     ("SWAKVPool mem usage", r"full size: (?P<kv_cache_tokens__int>\d+)"),
     ("Mamba Cache is allocated", r"conv_state size: (?P<state_convolution__gib>[\d.]+) ?GB"),
@@ -61,17 +63,22 @@ def _interpret(reading: Reading, notes: list[Note]) -> dict[str, object]:
     values = reduced(reading, notes)
     if "enforce_eager" in values:
         values["enforce_eager"] = values["enforce_eager"] == "True"
-    if before := reading.get("before_load"):
+    before = reading.get("before_load")
+    if before:
         values["free_at_start_bytes"] = before[0]
     if "load" in reading:
         values["weights_bytes_per_gpu"] = _sum_of_kinds(reading, "load_type", "load")
+    elif after := reading.get("after_load"):
+        pairs = zip(sorted(map(float, before or ())), sorted(map(float, after)), strict=False)
+        if used := [round(ahead - left) for ahead, left in pairs]:
+            values["weights_bytes_per_gpu"] = max(0, *used)
     if "graph" in reading:
         values["cuda_graph_bytes"] = _sum_of_kinds(reading, "graph_kind", "graph")
     if states := [max(sizes) for name, sizes in reading.items() if name.startswith("state_")]:
         values["state_bytes"] = sum(int(size) for size in states)
     if totals := reading.get("total_tokens"):
         values["kv_cache_tokens"] = min(totals)
-    if "pool_tokens" in reading:
+    if "pool_keys" in reading:
         _pools(reading, values, notes)
     return values
 
@@ -90,16 +97,17 @@ def _sum_of_kinds(reading: Reading, kind: str, size: str) -> int:
 
 def _pools(reading: Reading, values: dict[str, object], notes: list[Note]) -> None:
     """The pool of the model; ranks print the same one again, and a draft model prints its own behind it."""
-    tokens = [int(value) for value in reading["pool_tokens"]]
     keys, vectors = reading["pool_keys"], reading.get("pool_values", [])
     halves = vectors if len(vectors) == len(keys) else [0] * len(keys)
     sizes = [round(float(key) + float(value)) for key, value in zip(keys, halves, strict=True)]
+    tokens = [int(value) for value in reading.get("pool_tokens", [1] * len(sizes))]
     if windows := reading.get("window_pools"):
         values["kv_cache_bytes_per_gpu"], values["largest_kv_cache_bytes_per_gpu"] = min(windows), max(windows)
         return
     same = [size for count, size in zip(tokens, sizes, strict=True) if abs(size - sizes[0]) <= sizes[0] / 10 and count]
     values["kv_cache_bytes_per_gpu"], values["largest_kv_cache_bytes_per_gpu"] = min(same), max(same)
-    values.setdefault("kv_cache_tokens", min(tokens))
+    if "pool_tokens" in reading:
+        values.setdefault("kv_cache_tokens", min(tokens))
     others = [size for size in sizes if abs(size - sizes[0]) > sizes[0] / 10]
     if others:
         message = (
@@ -115,7 +123,7 @@ SGLANG = EngineLines(
     failures=_FAILURES,
     known=re.compile(r"Memory pool end|graph begin|Capturing|distributed ends|Load weight begin|avail[_ ]mem|Checkpoint size"),
     weights="load",
-    pool="pool_tokens",
+    pool="pool_keys",
     interpret=_interpret,
 )
 """https://github.com/sgl-project/sglang"""

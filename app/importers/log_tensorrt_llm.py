@@ -32,6 +32,8 @@ _PRINTED = (
     ("available KV cache memory when", rf"max tokens: (?P<profiled_pool__gib>{_N}) GiB"),
     ("fraction is set", r"fraction is set (?P<memory_fraction_ratio__float>[\d.]+)"),
     ("device total memory", r"total memory (?P<memory_bytes__gib>[\d.]+) GiB"),
+    ("kv_mem", r"tmp kv_mem (?P<trial_pool__gib>[\d.]+) GiB"),
+    ("temporary kv cache memory", r"during profiling:? (?P<trial_pool__gib>[\d.]+) GiB"),
     ("Estimated max memory in KV cache", r"cache\s*: (?P<profiled_pool__gib>[\d.]+) GiB"),
     ("max tokens in paged kv cache: total", r"total: (?P<memory_bytes__gib>[\d.]+) GiB, available: (?P<left__gib>[\d.]+) GiB"),
     ("for execution context memory", r"Allocated (?P<activation_bytes__mib>[\d.]+) MiB"),
@@ -48,6 +50,9 @@ _FAILURES = (
 
 def _interpret(reading: Reading, notes: list[Note]) -> dict[str, object]:
     values = reduced(reading, notes)
+    outside, trial = reading.get("non_torch_bytes"), reading.get("trial_pool")
+    if outside and trial:  # the pool of the profile run is allocated outside torch and given back
+        values["non_torch_bytes"] = max(0, max(int(size) for size in outside) - max(int(size) for size in trial))
     if "checkpoint" in reading:
         values.setdefault("weights_bytes_per_gpu", max(reading["checkpoint"]))
     pools = _final(reading.get("pool", []))

@@ -4,11 +4,13 @@ from functools import lru_cache
 
 from pydantic import BaseModel
 
+from app.domain.checkpoint_names import BY_NAME
 from app.domain.deployment import Deployment
 from app.domain.hardware import Gpu
 from app.domain.kv_cache import resolve_kv_format
 from app.domain.kv_working import STATE_SOURCE
 from app.domain.llm import Llm
+from app.domain.loaded_weights import TORCH_ENGINES
 from app.domain.memory import GENERIC_RESERVE_RATIO
 from app.domain.precision import WEIGHTS, KvChoice
 from app.domain.provenance import Note
@@ -26,13 +28,21 @@ def defaults_used(given: BaseModel, *names: str) -> list[Note]:
     return [default_used(name, getattr(given, name)) for name in names if name not in given.model_fields_set]
 
 
+def checkpoint_notes(llm: Llm) -> list[Note]:
+    """What the name of a checkpoint that the catalog does not list was taken for."""
+    return [Note(code="checkpoint_name", message=note) for note in llm.notes if note.startswith(BY_NAME)]
+
+
 def cache_defaults(llm: Llm, kv_cache: KvChoice) -> list[Note]:
     """The precisions of the cache that the request leaves open."""
     notes = []
     if kv_cache == "auto":
         kind = resolve_kv_format(llm, kv_cache)
         stated = llm.stated_kv_cache is not None and llm.stated_kv_cache.precision == kind
-        why = "as the vendor states the cache" if stated else "16 bits, what engines use unless the checkpoint names a KV scheme"
+        if llm.native.kv_cache is not None:
+            why = "which the checkpoint's quantisation names"
+        else:
+            why = "as the vendor states the cache" if stated else "16 bits, what engines use unless the checkpoint names a KV scheme"
         notes.append(Note(code="kv_cache_auto", message=f"kv_cache auto: {kind}, {why}."))
     if llm.keeps_state:
         notes.append(Note(code="state_precision", message=f"Recurrent state is counted with {STATE_SOURCE}."))
@@ -54,7 +64,8 @@ def _reserve_default(deployment: Deployment) -> Note | None:
 
 def deployment_defaults(llm: Llm | None, gpu: Gpu | None, deployment: Deployment) -> list[Note]:
     """The defaults of the deployment that decide the answer; those of the memory only where model and accelerator are given."""
-    notes = defaults_used(deployment, "tp", "pp", "dp", "ep", "engine")
+    notes = [] if llm is None else checkpoint_notes(llm)
+    notes += defaults_used(deployment, "tp", "pp", "dp", "ep", "engine")
     if llm is None or gpu is None:
         return notes
     if deployment.weights is None:
@@ -68,6 +79,8 @@ def deployment_defaults(llm: Llm | None, gpu: Gpu | None, deployment: Deployment
             f"weights {deployment.weights}: {each} bytes for every parameter; what a checkpoint leaves in 16 bits is not counted extra."
         )
         notes.append(Note(code="uniform_weights", message=message))
+    if deployment.lora is not None and deployment.engine not in TORCH_ENGINES:
+        notes.append(Note(code="adapters_not_counted", message=f"Slots for adapters are not counted for engine {deployment.engine}."))
     notes += cache_defaults(llm, deployment.kv_cache)
     if deployment.max_model_len_tokens is None and llm.max_model_len_tokens is not None:
         notes.append(default_used("max_model_len_tokens", f"{llm.max_model_len_tokens}, the model's own limit,"))

@@ -23,7 +23,7 @@ from app.domain.provenance import Note
 from app.domain.units import plain
 from app.domain.value import Given
 from app.importers.benchmark_results import MAX_FILES, read_sweep
-from app.services.references import draft_of, engine_of
+from app.services.references import as_deployed, engine_of
 from app.services.requests import Name
 from app.services.versions import versions_of
 
@@ -79,13 +79,14 @@ def fitted(catalog: Catalog, new: NewCalibration) -> tuple[Setup, Fitted]:
     Raises UnknownName, InvalidInput for files that are no results, for a sweep without a row that can be used, and for a deployment that
     serves nothing, MissingFigure naming what the catalog lacks.
     """
-    llm, gpu, deployment = catalog.model(new.model), catalog.gpu(new.gpu), new.deployment
+    llm, gpu = catalog.checkpoint(new.model), catalog.gpu(new.gpu)
+    deployment, _ = as_deployed(catalog, new.deployment, llm, gpu)
     sweep = read_sweep(new.files)
     if len(sweep.points) > MAX_FITTED_ROWS:
         detail = f"the files hold {len(sweep.points)} points; a calibration takes at most {MAX_FITTED_ROWS}"
         raise InvalidInput(detail, field="/files", value=len(sweep.points), expected=f"at most {MAX_FITTED_ROWS} points")
     model = catalog.step_model
-    engine, draft, parts = engine_of(catalog, deployment), draft_of(catalog, deployment), step_parts(llm, gpu, deployment, model)
+    engine, draft, parts = engine_of(catalog, deployment), deployment.draft, step_parts(llm, gpu, deployment, model)
 
     def replica(point: LoadPoint, num_requests: float | None) -> Performance:
         return performance_of(

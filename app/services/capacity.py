@@ -23,7 +23,7 @@ from app.domain.units import plain
 from app.exporters.engine_arguments import engine_arguments
 from app.services.assumptions import default_used, defaults_used, deployment_defaults
 from app.services.prices import gpu_price
-from app.services.references import draft_of, engine_of, resolve_gpu, resolve_model
+from app.services.references import as_deployed, engine_of, resolve_gpu, resolve_served, with_draft
 from app.services.requests import CapacityRequest
 from app.services.versions import versions_of
 
@@ -33,11 +33,14 @@ GPUS_PER_NODE = 8
 
 def capacity(catalog: Catalog, request: CapacityRequest) -> CapacityAnswer:
     """How many replicas a workload needs; raises PlannerError."""
-    deployment, workload = request.deployment, request.workload
+    deployment, workload = with_draft(catalog, request.deployment), request.workload
     check_prefix(deployment, workload.prefix_hit_ratio, "/workload/prefix_hit_ratio")
-    llm = None if request.model is None else resolve_model(catalog, request.model)
+    llm = None if request.model is None else resolve_served(catalog, request.model, request.deployment)
     gpu = None if request.gpu is None else resolve_gpu(catalog, request.gpu)
-    notes = deployment_defaults(llm, gpu, deployment)
+    cache: list[Note] = []
+    if llm is not None and gpu is not None:
+        deployment, cache = as_deployed(catalog, deployment, llm, gpu)
+    notes = deployment_defaults(llm, gpu, deployment) + cache
     notes += defaults_used(request, "redundancy_ratio", "safety_ratio", "spare_replicas")
     notes += defaults_used(workload, "burst_ratio", "prefix_hit_ratio", "token_growth_ratio")
     demand = demand_of(workload)
@@ -48,13 +51,13 @@ def capacity(catalog: Catalog, request: CapacityRequest) -> CapacityAnswer:
         notes += found.notes
         if found.cost is not None:
             holds = at_length(found, deployment, demand.mean_input_tokens + demand.mean_output_tokens, request.safety_ratio)
-    bounds = _bounds(request, llm, gpu, found)
+    bounds = _bounds(request, deployment, llm, gpu, found)
     limit = deployment.max_num_seqs if found is None else sequence_limit(found, deployment)
     most = None if limit is None else limit * deployment.dp
     steps = None
     if llm is not None and gpu is not None and (deployment.engine != "generic" or request.calibration is not None):
         steps = catalog.calibrations.steps(catalog.step_model, llm, gpu, deployment, request.calibration)
-    speed = _speed(catalog, request, llm, gpu, found, demand, steps)
+    speed = _speed(request, deployment, llm, gpu, found, demand, steps)
     if steps is not None and speed is not None:
         notes += steps.assumptions
     sizing = Sizing(demand, request.measured, request.slo, holds, most, bounds, speed)
@@ -85,7 +88,7 @@ def capacity(catalog: Catalog, request: CapacityRequest) -> CapacityAnswer:
             request.rolling_update.unavailable_replicas if request.rolling_update else 0,
         ),
         rolling_update=request.rolling_update,
-        engine_args=_engine_args(catalog, deployment, llm, found, holds),
+        engine_args=_engine_args(deployment, llm, found, holds),
         gpus_per_node=_gpus_per_node(request, notes),
         usd_per_gpu_hour=price,
         price_source=price_source,
@@ -104,12 +107,12 @@ def check_prefix(deployment: Deployment, hit_ratio: float, field: str) -> None:
         )  # fmt: skip
 
 
-def _bounds(request: CapacityRequest, llm: Llm | None, gpu: Gpu | None, found: Fit | None) -> SpeedBounds | None:
+def _bounds(request: CapacityRequest, deployment: Deployment, llm: Llm | None, gpu: Gpu | None, found: Fit | None) -> SpeedBounds | None:
     """The speed bounds; a figure that the catalog lacks is an error unless rates were measured."""
     if llm is None or gpu is None or found is None:
         return None
     try:
-        return speed_bounds(llm, gpu, request.deployment, found)
+        return speed_bounds(llm, gpu, deployment, found)
     except MissingFigure:
         measured = request.measured
         if measured is not None and measured.output_tokens_per_s is not None and measured.input_tokens_per_s is not None:
@@ -118,8 +121,8 @@ def _bounds(request: CapacityRequest, llm: Llm | None, gpu: Gpu | None, found: F
 
 
 def _speed(
-    catalog: Catalog,
     request: CapacityRequest,
+    deployment: Deployment,
     llm: Llm | None,
     gpu: Gpu | None,
     found: Fit | None,
@@ -127,7 +130,7 @@ def _speed(
     steps: ChosenSteps | None,
 ) -> ReplicaSpeed | None:
     """The modelled replica where an engine is named; None where it is not, and where all that it would say was measured."""
-    deployment, measured = request.deployment, request.measured
+    measured = request.measured
     if llm is None or gpu is None or found is None or steps is None or deployment.engine == "generic":
         return None
     slo = request.slo if measured is None or request.slo is None else measured.unmeasured(request.slo)
@@ -139,7 +142,7 @@ def _speed(
             found.engine,
             steps.model,
             lengths_of(demand),
-            draft=draft_of(catalog, deployment),
+            draft=deployment.draft,
             found=found,
         )
     except MissingFigure:
@@ -149,16 +152,14 @@ def _speed(
     return speed_of(performance, request.workload, demand, slo)
 
 
-def _engine_args(
-    catalog: Catalog, deployment: Deployment, llm: Llm | None, found: Fit | None, holds: ConcurrencyAtLength | None
-) -> EngineArguments | None:
+def _engine_args(deployment: Deployment, llm: Llm | None, found: Fit | None, holds: ConcurrencyAtLength | None) -> EngineArguments | None:
     """The command that starts the replica with as many sequences as it is planned with; None where it holds none."""
     if llm is None or found is None or not found.holds_requests:
         return None
     most = sequence_limit(found, deployment) or 1
     if deployment.max_num_seqs is None and holds is not None:
         most = recommended_max_num_seqs(holds.safe_concurrency, deployment.dp)
-    return engine_arguments(llm, deployment, found, most, draft_of(catalog, deployment))
+    return engine_arguments(llm, deployment, found, most, deployment.draft)
 
 
 def _gpus_per_node(request: CapacityRequest, notes: list[Note]) -> int:

@@ -11,34 +11,36 @@ from app.domain.cost import CostAnswer, Throughput, answer_cost
 from app.domain.demand import demand_of
 from app.domain.deployment import Deployment, check_layout
 from app.domain.kv_answer import KvAnswer, answer_kv
-from app.domain.kv_engine import kv_in_engine
+from app.domain.kv_engine import KvInEngine, kv_in_engine
 from app.domain.memory_answer import MemoryAnswer, answer_memory
 from app.domain.performance import Lengths as RequestLengths
 from app.domain.performance import performance_of
 from app.domain.performance_answer import PerformanceAnswer, answer_performance
-from app.domain.provenance import Answer, Note
-from app.services.assumptions import cache_defaults, default_used, defaults_used, deployment_defaults
+from app.domain.provenance import Answer, Note, Step
+from app.services.assumptions import cache_defaults, checkpoint_notes, default_used, defaults_used, deployment_defaults
 from app.services.capacity import capacity, check_prefix
 from app.services.cost_request import CostRequest
 from app.services.prices import replica_price
-from app.services.references import draft_of, engine_of, resolve_gpu, resolve_model
+from app.services.references import as_deployed, engine_of, resolve_gpu, resolve_model, resolve_served, with_draft
 from app.services.requests import CapacityRequest, ConcurrencyRequest, KvRequest, MemoryRequest, PerformanceRequest
 from app.services.versions import versions_of
 
 
 def memory(catalog: Catalog, request: MemoryRequest) -> MemoryAnswer:
     """Does a replica fit; raises PlannerError for unknown names, impossible layouts and missing figures."""
-    llm, gpu = resolve_model(catalog, request.model), resolve_gpu(catalog, request.gpu)
-    notes = deployment_defaults(llm, gpu, request.deployment)
-    engine = engine_of(catalog, request.deployment)
-    return answer_memory(llm, gpu, request.deployment, engine=engine, assumptions=notes, versions=versions_of(catalog))
+    llm, gpu = resolve_served(catalog, request.model, request.deployment), resolve_gpu(catalog, request.gpu)
+    deployment, notes = as_deployed(catalog, request.deployment, llm, gpu)
+    notes = deployment_defaults(llm, gpu, deployment) + notes
+    engine = engine_of(catalog, deployment)
+    return answer_memory(llm, gpu, deployment, engine=engine, gpus=catalog.gpus.values(), assumptions=notes, versions=versions_of(catalog))
 
 
 def kv(catalog: Catalog, request: KvRequest) -> KvAnswer:
     """How large the KV cache is; raises PlannerError for unknown names and models whose layers are not known."""
     llm = resolve_model(catalog, request.model)
     check_layout(llm, Deployment(tp=request.tp), field="/tp")
-    notes = defaults_used(request, "tp", "num_sequences", "block_size_tokens")
+    notes = checkpoint_notes(llm)
+    notes += defaults_used(request, "tp", "num_sequences", "block_size_tokens")
     if "context_tokens" not in request.model_fields_set:
         notes.append(default_used("context_tokens", ", ".join(map(str, request.context_tokens))))
     notes += cache_defaults(llm, request.kv_cache)
@@ -53,11 +55,13 @@ def kv(catalog: Catalog, request: KvRequest) -> KvAnswer:
             **given,
         }
     )
+    deployment = with_draft(catalog, deployment)
     engine = catalog.engine(request.engine, request.engine_version, field="/engine")
-    rows = [] if engine is None else kv_in_engine(llm, deployment, engine, request.context_tokens, request.max_num_batched_tokens)
+    nothing: tuple[list[KvInEngine], list[Step]] = ([], [])
+    in_engine = nothing if engine is None else kv_in_engine(llm, deployment, engine, request.context_tokens, request.max_num_batched_tokens)
     return answer_kv(
         llm,
-        in_engine=rows,
+        in_engine=in_engine,
         kv_cache=request.kv_cache,
         tp=request.tp,
         context_tokens=request.context_tokens,
@@ -70,8 +74,9 @@ def kv(catalog: Catalog, request: KvRequest) -> KvAnswer:
 
 def concurrency(catalog: Catalog, request: ConcurrencyRequest) -> ConcurrencyAnswer:
     """How many requests a replica holds at once; raises PlannerError."""
-    llm, gpu = resolve_model(catalog, request.model), resolve_gpu(catalog, request.gpu)
-    notes = deployment_defaults(llm, gpu, request.deployment)
+    llm, gpu = resolve_served(catalog, request.model, request.deployment), resolve_gpu(catalog, request.gpu)
+    deployment, notes = as_deployed(catalog, request.deployment, llm, gpu)
+    notes = deployment_defaults(llm, gpu, deployment) + notes
     notes += defaults_used(request, "safety_ratio")
     if request.tokens_per_sequence is not None:
         mean, p95 = request.tokens_per_sequence.mean, request.tokens_per_sequence.p95
@@ -85,8 +90,8 @@ def concurrency(catalog: Catalog, request: ConcurrencyRequest) -> ConcurrencyAns
     return answer_concurrency(
         llm,
         gpu,
-        request.deployment,
-        engine=engine_of(catalog, request.deployment),
+        deployment,
+        engine=engine_of(catalog, deployment),
         mean_tokens=mean,
         p95_tokens=p95,
         safety_ratio=request.safety_ratio,
@@ -97,10 +102,10 @@ def concurrency(catalog: Catalog, request: ConcurrencyRequest) -> ConcurrencyAns
 
 def performance(catalog: Catalog, request: PerformanceRequest) -> PerformanceAnswer:
     """How fast a replica serves at a concurrency or a rate; raises PlannerError."""
-    deployment = request.deployment
-    check_prefix(deployment, request.prefix_hit_ratio, "/prefix_hit_ratio")
-    llm, gpu = resolve_model(catalog, request.model), resolve_gpu(catalog, request.gpu)
-    notes = deployment_defaults(llm, gpu, deployment)
+    check_prefix(request.deployment, request.prefix_hit_ratio, "/prefix_hit_ratio")
+    llm, gpu = resolve_served(catalog, request.model, request.deployment), resolve_gpu(catalog, request.gpu)
+    deployment, notes = as_deployed(catalog, request.deployment, llm, gpu)
+    notes = deployment_defaults(llm, gpu, deployment) + notes
     notes += defaults_used(request, "prefix_hit_ratio", "batching")
     steps = catalog.calibrations.steps(catalog.step_model, llm, gpu, deployment, request.calibration)
     notes += steps.assumptions
@@ -111,7 +116,7 @@ def performance(catalog: Catalog, request: PerformanceRequest) -> PerformanceAns
         engine_of(catalog, deployment),
         steps.model,
         RequestLengths(request.input_tokens, request.output_tokens, request.prefix_hit_ratio),
-        draft=draft_of(catalog, deployment),
+        draft=deployment.draft,
         num_requests=request.num_requests,
         length_width_ratio=request.length_width_ratio,
     )

@@ -6,8 +6,8 @@ from pydantic import Field
 from sqlalchemy.orm import Session
 
 from app.domain.catalog_entry import ModelEntry
-from app.domain.llm import Llm, Slug
-from app.domain.value import Value
+from app.domain.llm import Llm
+from app.domain.value import Slug, Value
 from app.importers.hf_config import llm_from_hf_config
 from app.services import catalog_entries
 

@@ -17,7 +17,7 @@ from app.domain.reconciliation_answer import ReconciliationAnswer, answer_reconc
 from app.domain.value import Given
 from app.importers.engine_log import read_log
 from app.services.assumptions import deployment_defaults
-from app.services.references import engine_of, resolve_gpu, resolve_model
+from app.services.references import as_deployed, engine_of, resolve_gpu, resolve_served
 from app.services.requests import GpuRef, ModelRef
 from app.services.versions import versions_of
 
@@ -47,11 +47,12 @@ class ReconcileRequest(Given):
 
 def reconcile(catalog: Catalog, request: ReconcileRequest) -> ReconciliationAnswer:
     """Printed figures against estimated ones; raises PlannerError for unknown names, impossible layouts and logs without a start."""
-    llm, gpu = resolve_model(catalog, request.model), resolve_gpu(catalog, request.gpu)
+    llm, gpu = resolve_served(catalog, request.model, request.deployment), resolve_gpu(catalog, request.gpu)
     read = _read(request)
     settings = settings_as_printed(request.deployment, read.start)
 
     def compute(deployment: Deployment) -> Estimate:
+        deployment, _ = as_deployed(catalog, deployment, llm, gpu)
         found = fit(llm, gpu, deployment, engine_of(catalog, deployment))
         return Estimate(
             memory_bytes=found.memory_bytes,

@@ -6,9 +6,11 @@ from app.domain.attention import Attention
 from app.domain.catalog import Catalog
 from app.domain.deployment import Deployment
 from app.domain.engine import EngineMemory
-from app.domain.errors import InvalidInput
-from app.domain.hardware import Gpu, PeakFlops
+from app.domain.engine_defaults import with_engine_cache
+from app.domain.errors import InvalidInput, UnknownName
+from app.domain.hardware import Gpu, PeakFlops, vendor_of
 from app.domain.llm import ExtraWeights, LayerGroup, Llm, most_attention_heads
+from app.domain.provenance import Note
 from app.importers.hf_config import llm_from_hf_config
 from app.services.requests import GpuRef, GpuSketch, ModelArchitecture, ModelFromHfConfig, ModelRef, ModelSketch
 
@@ -19,7 +21,7 @@ INLINE = "inline"
 def resolve_model(catalog: Catalog, reference: ModelRef) -> Llm:
     """The model that a request means; raises UnknownName with the nearest names, UnsupportedConfig, InvalidInput."""
     if isinstance(reference, str):
-        return catalog.model(reference)
+        return catalog.checkpoint(reference)
     if isinstance(reference, ModelFromHfConfig):
         return llm_from_hf_config(
             reference.hf_config,
@@ -33,12 +35,23 @@ def resolve_model(catalog: Catalog, reference: ModelRef) -> Llm:
     return _from_sketch(reference)
 
 
+def resolve_served(catalog: Catalog, reference: ModelRef, deployment: Deployment) -> Llm:
+    """The model as the deployment loads it: without its output head where it only pools, without a vision tower for text alone.
+
+    Raises as `resolve_model` does.
+    """
+    llm = resolve_model(catalog, reference)
+    llm = llm.without_vision() if deployment.language_model_only else llm
+    return llm.without_head() if deployment.task == "embed" else llm
+
+
 def resolve_gpu(catalog: Catalog, reference: GpuRef) -> Gpu:
     """The accelerator that a request means; raises UnknownName with the nearest names."""
     if isinstance(reference, GpuSketch):
         return Gpu(
             slug=INLINE,
-            name=INLINE,
+            name=reference.name or INLINE,
+            vendor=reference.vendor or vendor_of(reference.name),
             memory_bytes=reference.memory_bytes,
             memory_bandwidth_bytes_per_s=reference.memory_bandwidth_bytes_per_s,
             peak_flops_per_s=reference.peak_flops_per_s or PeakFlops(),
@@ -51,10 +64,29 @@ def engine_of(catalog: Catalog, deployment: Deployment) -> EngineMemory | None:
     return catalog.engine(deployment.engine, deployment.engine_version)
 
 
-def draft_of(catalog: Catalog, deployment: Deployment) -> Llm | None:
-    """The draft model of speculation; None where none is named. Raises UnknownName."""
-    drafter = deployment.speculative.draft_model if deployment.speculative else None
-    return None if drafter is None else catalog.model(drafter, field="/deployment/speculative/draft_model")
+def with_draft(catalog: Catalog, deployment: Deployment) -> Deployment:
+    """The deployment with its draft model resolved; a repository that the catalog does not know stays uncounted, with a warning.
+
+    Raises UnknownName for a slug that the catalog does not have.
+    """
+    speculative = deployment.speculative
+    if speculative is None or speculative.draft_model is None:
+        return deployment
+    try:
+        draft = catalog.checkpoint(speculative.draft_model, field="/deployment/speculative/draft_model")
+    except UnknownName:
+        if "/" in speculative.draft_model:  # heads such as EAGLE's are repositories of their own
+            return deployment
+        raise
+    return deployment.model_copy(update={"speculative": speculative.with_draft(draft)})
+
+
+def as_deployed(catalog: Catalog, deployment: Deployment, llm: Llm, gpu: Gpu) -> tuple[Deployment, list[Note]]:
+    """The deployment with its draft model and with the cache that its engine takes on this device, and what that assumes.
+
+    Raises as `with_draft` does.
+    """
+    return with_engine_cache(with_draft(catalog, deployment), engine_of(catalog, deployment), llm, gpu)
 
 
 def _from_sketch(sketch: ModelSketch) -> Llm:

@@ -110,6 +110,10 @@ def _one_peak(value: object) -> object:
 class GpuSketch(Given):
     """An accelerator by its figures."""
 
+    name: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+    """Name as the vendor writes it: engines have other defaults and buffers for some devices."""
+    vendor: Annotated[str, Field(min_length=1, max_length=100)] | None = None
+    """Maker; what the name tells when left out."""
     memory_bytes: Annotated[int, Field(gt=0, le=10**15)]
     """Memory [bytes]."""
     memory_bandwidth_bytes_per_s: Rate | None = None

@@ -32,18 +32,19 @@ class Bound(NamedTuple):
     within_bound_ratio: float = 0
 
 
-# Measured with `inferplan accuracy memory`; a bound is only ever tightened.
+# Measured with `inferplan accuracy memory`; a bound is only ever tightened. Once one was not: a term that only mc-105 had asked for, and
+# that the engine's source does not bear out, was taken away, and that record is now the worst of the nine with recorded limits.
 BOUNDS: dict[Quantity, Bound] = {
-    "kv_bytes_per_token_per_gpu": Bound(61, 0.0001, 0.0011, 0.915),
-    "weights_bytes_per_gpu": Bound(64, 0.0025, 0.0238, 0.92),
-    "kv_tokens_given_pool": Bound(61, 0.0001, 0.0011, 0.93),
-    "concurrency_given_pool": Bound(43, 0.0003, 0.0015, 0.975),
-    "pool_from_inputs": Bound(64, 0.0108, 0.4188, 0.825),
-    "kv_tokens_from_inputs": Bound(62, 0.012, 0.6577, 0.805),
-    "concurrency_from_inputs": Bound(41, 0.0161, 0.2259, 0.825),
-    "pool_with_limits_recorded": Bound(8, 0.0042, 0.5129, 0.875),
-    "concurrency_with_limits_recorded": Bound(6, 0.0069, 0.0431, 1.0),
-    "pool_given_weights": Bound(47, 0.0081, 0.1531),
+    "kv_bytes_per_token_per_gpu": Bound(62, 0.0001, 0.0011, 0.935),
+    "weights_bytes_per_gpu": Bound(64, 0.0025, 0.0204, 0.935),
+    "kv_tokens_given_pool": Bound(62, 0.0001, 0.0011, 0.95),
+    "concurrency_given_pool": Bound(43, 0.0003, 0.0015, 1.0),
+    "pool_from_inputs": Bound(64, 0.0097, 0.4188, 0.84),
+    "kv_tokens_from_inputs": Bound(63, 0.0096, 0.6577, 0.825),
+    "concurrency_from_inputs": Bound(41, 0.0131, 0.2259, 0.825),
+    "pool_with_limits_recorded": Bound(9, 0.0023, 1.7336, 0.885),
+    "concurrency_with_limits_recorded": Bound(6, 0.0069, 0.0311, 1.0),
+    "pool_given_weights": Bound(47, 0.0078, 0.113),
 }
 LEAST_COVERED = 0.8
 """Share of the recorded pools that the range of the answer is asked to hold; a narrower range that does is a better one."""
@@ -110,7 +111,7 @@ def test_a_given_pool_is_the_pool_of_the_answer(catalog: Catalog, records: list[
     expressed = next(express(catalog, each) for each in records if each.record.id == "mc-011")
     assert isinstance(expressed, Expressed)
     for pool in (5 * GIB, 500 * GIB):  # within the device, and more than it has
-        given = answer_given_pool(catalog, expressed.request, pool)
+        given = answer_given_pool(catalog, expressed, pool)
         assert given.per_gpu.kv_cache_bytes == pool
         assert given.kv_capacity_tokens == pool // 131072
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from tests.services.test_working import redo_json
+from tests.services.calculator import redo_json
 
 REPLICA: dict[str, Any] = {
     "model": "llama-3.1-70b",

@@ -182,3 +182,12 @@ def test_what_cannot_be_compared_is_refused_by_name(client: TestClient, body: di
     fault = refuse(client, **({"model": "qwen3-8b", "gpu": "h100-sxm-80gb"} | body))["errors"][0]
     assert fault["pointer"] == pointer
     assert expected in str(fault)
+
+
+def test_a_model_split_over_two_devices_is_the_one_that_was_printed(client: TestClient) -> None:
+    """llama.cpp over two cards: states beside the cache, and inputs of the graph copied four times on each."""
+    answer = ask(client, model="qwen3.5-35b-a3b", gpu="rtx-6000-ada-48gb", log=log("llama.cpp-qwen3.5-35b-a3b-q8-two-gpus"))
+    terms = {term["name"]: term for term in answer["terms"]}
+    assert terms["activation_bytes"]["estimated_bytes"] == pytest.approx(637.07 * 2**20, rel=0.001)
+    assert terms["kv_cache_bytes"]["estimated_bytes"] == terms["kv_cache_bytes"]["printed_bytes"] == 320 * 2**20
+    assert answer["corrected"]["reproduces"]

@@ -18,7 +18,7 @@ BUNDLED = load_bundled()
 
 
 def test_counts() -> None:
-    assert (len(BUNDLED.gpus), len(BUNDLED.models), len(BUNDLED.prices)) == (63, 194, 22)
+    assert (len(BUNDLED.gpus), len(BUNDLED.models), len(BUNDLED.prices)) == (63, 342, 22)
 
 
 def test_every_file_is_read() -> None:
@@ -161,3 +161,26 @@ def test_loading_is_quick_enough_for_a_start() -> None:
     started = time.process_time()
     load_bundled()
     assert time.process_time() - started < 2
+
+
+@pytest.fixture
+def copied(tmp_path: Path) -> Path:
+    for folder in ("gpus", "models", "prices", "engines"):
+        shutil.copytree(PACKAGE / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    return tmp_path
+
+
+def test_a_file_based_on_another_says_what_differs(copied: Path) -> None:
+    base, own = BUNDLED.engines["vllm-0.33"], copied / "engines" / "vllm-0.33.yaml"
+    own.write_text(own.read_text() + "band:\n  above_bytes: 7\n")
+    found = load_bundled(copied).engines["vllm-0.33"]
+    assert found.band == base.band.model_copy(update={"above_bytes": 7})
+    assert found.model_copy(update={"band": base.band}) == base
+
+
+@pytest.mark.parametrize("base", ["nothing", "vllm-0.33"], ids=["unknown", "itself"])
+def test_a_base_that_is_no_other_file_is_told(copied: Path, base: str) -> None:
+    own = copied / "engines" / "vllm-0.33.yaml"
+    own.write_text(own.read_text().replace("based_on: vllm-0.29-0.32", f"based_on: {base}"))
+    with pytest.raises(CatalogFileError, match=r"vllm-0\.33\.yaml: based_on: "):
+        load_bundled(copied)

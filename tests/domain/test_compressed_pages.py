@@ -24,6 +24,18 @@ def test_a_request_takes_history_windows_and_states() -> None:
     assert found.request_blocks(1_048_576) == 4096 + 2 * 131 + 2051 + 1041
 
 
+@pytest.mark.parametrize(("length", "recorded_gib"), [(30_000, 6.66), (13_528, 5.44)], ids=["asked for", "longest that fits"])
+def test_tuples_of_pages_until_0_23(length: int, recorded_gib: float) -> None:
+    """22 tuples of 37,440 + 8,640 + 1,728 bytes, and windows that keep a step of 16,384 tokens, the default of a program.
+
+    Recorded: https://github.com/vllm-project/vllm/issues/44376 (0.22 on two GH200, in a program).
+    """
+    found = pool("deepseek-v4-flash", "0.22.1", "fp8", max_num_batched_tokens=16384)
+    assert isinstance(found, PagedPool)
+    assert found.bytes_per_block == 22 * (37_440 + 8_640 + 1_728)
+    assert found.request_bytes(length) / 2**30 == pytest.approx(recorded_gib, abs=0.005)
+
+
 @pytest.mark.parametrize("version", ["0.25.0", "0.28.0"])
 def test_short_requests_are_bounded_by_their_own_length(version: str) -> None:
     found = pool("deepseek-v4-flash", version, "fp8", max_num_batched_tokens=8192)

@@ -23,10 +23,10 @@ def test_every_model_is_answered_from_4k_to_its_longest_context(slug: str) -> No
 
 
 def test_a_dense_model_reserves_whole_blocks() -> None:
-    rows = kv_in_engine(BUNDLED.models["llama-3.1-8b"], Deployment(engine="vllm"), engine("vllm", "0.19.0"), [1000], None)
+    rows, _ = kv_in_engine(BUNDLED.models["llama-3.1-8b"], Deployment(engine="vllm"), engine("vllm", "0.19.0"), [1000], None)
     assert (rows[0].num_blocks, rows[0].reserved_bytes_per_gpu, rows[0].needed_bytes_per_gpu) == (63, 63 * 2**21, 131072 * 1000)
 
 
 def test_detailed_models_have_rows() -> None:
     rules = engine("vllm", "0.25.0")
-    assert all(kv_in_engine(llm, Deployment(engine="vllm"), rules, [4096], None) for llm in DETAILED)
+    assert all(all(kv_in_engine(llm, Deployment(engine="vllm"), rules, [4096], None)) for llm in DETAILED)

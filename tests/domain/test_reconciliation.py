@@ -10,7 +10,8 @@ from app.domain.deployment import Deployment, Speculative
 from app.domain.engine_start import EngineStart, StartFailure
 from app.domain.errors import InvalidInput
 from app.domain.reconciled_terms import observations, reconciled_counts, reconciled_terms
-from app.domain.reconciliation import cache_ratio, changed_by, correct, differences, settings_as_printed
+from app.domain.reconciliation import Estimate, cache_ratio, changed_by, correct, differences, settings_as_printed
+from app.domain.start_matches import matching_weights
 from app.domain.units import GIB
 from tests.domain.straight_engine import MEMORY, TOKEN_BYTES, codes, compute, reconcile
 
@@ -147,6 +148,29 @@ def test_a_named_quantisation_is_believed() -> None:
     answer = reconcile(quantization="fp8", weights_bytes_per_gpu=14 * GIB, kv_cache_bytes_per_gpu=50 * GIB)
     assert answer.corrected is not None
     assert answer.corrected.deployment.weights == "fp8"
+
+
+@pytest.mark.parametrize(
+    ("named", "choice"),
+    [("Q8_0", "q8_0"), ("Q4_K - Medium", "q4_k_m"), ("IQ4_XS", "iq4_xs"), ("awq_marlin", "awq"), ("modelopt_fp4", "nvfp4")],
+    ids=lambda each: str(each),
+)
+def test_a_format_is_known_by_the_name_that_its_engine_prints(named: str, choice: str) -> None:
+    tried: list[str | None] = []
+
+    def noted(deployment: Deployment) -> Estimate:
+        tried.append(deployment.weights)
+        return compute(Deployment())
+
+    matching_weights(EngineStart(quantization=named, weights_bytes_per_gpu=GIB), Deployment(), compute(Deployment()), noted)
+    assert tried == [choice]
+
+
+def test_a_pool_that_no_reserve_gives_is_said_in_the_summary() -> None:
+    answer = reconcile(kv_cache_bytes_per_gpu=500 * GIB)
+    assert answer.corrected is not None
+    assert not answer.corrected.reproduces
+    assert "No reserve reproduces it" in answer.summary
 
 
 def test_given_weights_are_not_second_guessed() -> None:

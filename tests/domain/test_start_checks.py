@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from app.domain.deployment import Deployment
 from app.domain.fitting_changes import fitting_changes
+from app.domain.fitting_search import Search
 from app.domain.llm import Llm
 from app.domain.memory import fit, valid_tps
 from app.domain.memory_answer import answer_memory
@@ -50,6 +51,17 @@ def test_checks_come_in_the_order_of_the_engine() -> None:
 def test_older_versions_cap_the_graphs_instead_of_counting_state_blocks() -> None:
     assert started("qwen3.6-27b", "0.19.1", max_num_seqs=1024, max_model_len_tokens=8192).verdict == "serves"
     assert started("qwen3.6-27b", "0.25.1", max_num_seqs=1024, max_model_len_tokens=8192, enforce_eager=True).verdict == "serves"
+
+
+def test_sglang_without_prefix_caching_allocates_the_states_of_all_sequences_first() -> None:
+    bare: dict[str, Any] = {"name": "sglang", "version": "0.5.12", "prefix_caching": False, "memory_fraction_ratio": 0.85}
+    few, many = (started("qwen3.6-27b", max_num_seqs=count, weights="fp8", **bare) for count in (8, 4000))
+    assert 8 * few.cost.state_bytes == few.state_bytes  # type: ignore[union-attr]
+    assert (few.verdict, many.verdict, many.limiting) == ("serves", "loads_only", "kv_cache")
+    assert "states of 4000 sequences" in (many.failed_check.message if many.failed_check else "")
+    shared = started("qwen3.6-27b", max_num_seqs=8, weights="fp8", **{**bare, "prefix_caching": True})
+    assert shared.state_bytes == pytest.approx(0.9 / 1.9 * shared.kv_cache_bytes)
+    assert (shared.capacity_tokens() or 0) < (few.capacity_tokens() or 0)
 
 
 def test_sglang_starts_with_a_pool_shorter_than_one_request() -> None:
@@ -109,7 +121,7 @@ def test_what_would_fit_names_the_engines_own_settings_and_serves(
 ) -> None:
     llm: Llm = BUNDLED.models[model]
     deployment, rules = Deployment.model_validate({"engine": "vllm", "engine_version": version, **given}), engine("vllm", version)
-    changes = fitting_changes(llm, H100, deployment, rules, fit(llm, H100, deployment, rules))
+    changes = fitting_changes(Search(llm, H100, deployment, rules, fit(llm, H100, deployment, rules)), None)
     assert expected <= {change.change.split()[0] for change in changes}
     assert all(fit(llm, H100, change.deployment, rules).verdict == "serves" for change in changes)
 

@@ -39,7 +39,7 @@ UNIT_ELSEWHERE = {
     ("Estimate", "high"),
     ("RecordedAnswer", "status"),
 }
-VERSIONS = ("revision", "version")
+VERSIONS = ("revision", "version", "capability")
 
 
 def value_types() -> Iterator[type[BaseModel]]:
@@ -96,6 +96,7 @@ def test_plain_numbers_can_be_typed_into_a_calculator(number: float, text: str) 
 
 def test_people_read_both_units() -> None:
     assert gigabytes(80 * 10**9) == "80 GB (74.51 GiB)"
+    assert gigabytes(22_010 * 10**9) == "22,010 GB (20,498 GiB)"
     assert (seconds(0.0153), seconds(2)) == ("15.3 ms", "2 s")
     assert exact(4.0) == 4
     assert isinstance(exact(4.0), int)

@@ -1,5 +1,7 @@
 """Precision and size of the published checkpoint, from quantization_config and from the safetensors index."""
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -76,7 +78,7 @@ def test_an_estimate_is_said_to_be_one() -> None:
     assert str(model.native.weights_basis).startswith("arithmetic")
 
 
-@pytest.mark.parametrize("quantization", [{"quant_method": "bitsandbytes", "load_in_4bit": True}, {"quant_method": "awq"}])
+@pytest.mark.parametrize("quantization", [{"quant_method": "vptq"}, {"quant_method": "awq"}])
 def test_a_method_without_known_width_leaves_the_size_open(quantization: dict[str, Any]) -> None:
     description, size = quantised(**quantization)
     assert description == quantization["quant_method"]
@@ -138,3 +140,38 @@ def test_an_index_without_a_size_is_refused(index: dict[str, Any], field: str) -
     with pytest.raises(UnsupportedConfig) as refused:
         llm_from_hf_config(LLAMA, safetensors_index=index)
     assert refused.value.field == f"/safetensors_index{field}"
+
+
+HERE = Path(__file__).parent / "aiconfigurator_core"
+RECIPES = [
+    ("nvidia--Gemma-4-26B-A4B-NVFP4", "nvfp4 (modelopt); 16 bits: attention, dense", "fp8"),
+    ("nvidia--Kimi-K2.6-NVFP4", "nvfp4 (modelopt); 16 bits: attention, shared", "fp8"),
+    ("nvidia--Qwen3.6-27B-NVFP4", "mixed (modelopt); fp8: attention, recurrent; w4a16_nvfp4: dense", "fp8"),
+    ("nvidia--Qwen3.6-35B-A3B-NVFP4", "mixed (modelopt); fp8: attention, recurrent; w4a16_nvfp4: shared, experts", None),
+    ("zai-org--GLM-5-FP8", "fp8 e4m3, 128x128 block scales", None),
+]
+
+
+@pytest.mark.parametrize(("file", "words", "kv_cache"), [pytest.param(*each, id=each[0]) for each in RECIPES])
+def test_a_published_recipe_says_what_stays_in_16_bits_and_which_cache_it_asks_for(file: str, words: str, kv_cache: str | None) -> None:
+    native = llm_from_hf_config(json.loads((HERE / f"{file}_config.json").read_text())).native
+    assert (native.quantization, native.kv_cache) == (words, kv_cache)
+
+
+@pytest.mark.parametrize(
+    ("quantization", "words"),
+    [
+        ({"quant_method": "bitsandbytes", "load_in_4bit": True}, "bnb-4bit (nf4)"),
+        ({"quant_method": "bitsandbytes", "load_in_8bit": True}, "int8 (bitsandbytes)"),
+        ({"quant_method": "quark", "global_quant_config": {"weight": {"dtype": "fp4"}}}, "mxfp4 (quark)"),
+        ({"quant_method": "fp8", "modules_to_not_convert": ["lm_head", "re:.*self_attn.*"]}, "fp8 (per tensor); 16 bits: attention"),
+        ({"quant_method": "fp8", "modules_to_not_convert": ["model.layers.0.self_attn"]}, "fp8 (per tensor)"),
+        (
+            {"quant_method": "gptq", "bits": 4, "group_size": 128, "dynamic": {"-:.*attn.*": {}}},
+            "gptq (int4, group 128); 16 bits: attention",
+        ),
+    ],
+    ids=["nf4", "bitsandbytes 8", "quark", "all attention", "one layer only", "dynamic"],
+)
+def test_recipes_of_other_tools(quantization: dict[str, Any], words: str) -> None:
+    assert quantised(**quantization)[0] == words

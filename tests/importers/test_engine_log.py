@@ -1,7 +1,5 @@
 """Start-up logs as engines print them: every figure that a later step uses, on real logs and on single real lines."""
 
-import time
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -136,6 +134,20 @@ def test_state_pools_of_sglang_are_added() -> None:
     assert (start.kv_cache_tokens, start.cuda_graph_bytes) == (383_700, round(0.8 * GIB))
 
 
+def test_sglang_before_it_counted_tokens_and_weights() -> None:
+    """Printed by 0.4.1 on a page of its documentation, https://docs.sglang.ai (Sending Requests): 0.88 of 78.81, less 15.09."""
+    start = read_start_up(
+        "[2025-01-23 19:35:15 TP0] Load weight begin. avail mem=78.81 GB\n"
+        "[2025-01-23 19:35:20 TP0] Load weight end. type=LlamaForCausalLM, dtype=torch.bfloat16, avail mem=63.72 GB\n"
+        "[2025-01-23 19:35:20 TP0] KV Cache is allocated. K size: 27.13 GB, V size: 27.13 GB.\n"
+        "[2025-01-23 19:35:20 TP0] Memory pool end. avail mem=8.34 GB\n"
+        "[2025-01-23 19:35:27 TP0] max_total_num_tokens=444500, max_prefill_tokens=16384, max_running_requests=2049, context_len=131072\n"
+    )
+    assert (start.weights_bytes_per_gpu or 0) / GIB == pytest.approx(15.09)
+    assert (start.kv_cache_bytes_per_gpu or 0) / GIB == pytest.approx(54.26)
+    assert (start.kv_cache_tokens, start.max_num_seqs, start.max_model_len_tokens) == (444_500, 2049, 131_072)
+
+
 def test_llama_cpp_of_2024_in_a_container() -> None:
     """Formats of https://github.com/ggml-org/llama.cpp at b3000 (llama.cpp, llm_load_tensors and llama_kv_cache_init)."""
     start = read_start_up(
@@ -244,6 +256,12 @@ def test_an_impossible_figure_is_refused() -> None:
         read_log(POOL + "args: {'gpu_memory_utilization': 90}")
 
 
+def test_a_number_beyond_all_is_refused_by_name() -> None:
+    with pytest.raises(InvalidInput, match="1e400") as refusal:
+        read_log("Available KV cache memory: 1e400 GiB")
+    assert refusal.value.field == "/log"
+
+
 PIECES = st.sampled_from([line for path in sorted(LOGS.glob("*.log")) for line in path.read_text().splitlines()]) | st.text(max_size=40)
 
 
@@ -260,11 +278,16 @@ def test_any_lines_are_read_or_refused(lines: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "piece", ["args ", "(", "Load weight end. type=", "LLM engine (v", "10%|█|", "KV Cache is allocated #tokens: 1, K size: "]
+    ("lines", "build"),
+    [
+        pytest.param("n_ubatch = 512\nllama_context: flash_attn = 0", "b6324", id="scores"),
+        pytest.param("n_ubatch = 512\nllama_context: flash_attn = auto", "b9469", id="every-token-has-logits"),
+        pytest.param("n_ubatch = 512\nllama_context: flash_attn = auto\nllama_context: n_outputs_max = 4", None, id="newest"),
+    ],
 )
-def test_a_long_line_is_not_searched_again_and_again(piece: str) -> None:
-    """A line of one mebibyte that begins like a figure all over takes a tenth of a second."""
-    begun = time.perf_counter()
-    with pytest.raises(InvalidInput):
-        read_log(piece * (2**20 // len(piece)))
-    assert time.perf_counter() - begun < 10
+def test_the_age_of_a_llama_cpp_without_a_build_is_told_by_what_it_prints(lines: str, build: str | None) -> None:
+    """Lines of https://github.com/ggml-org/llama.cpp `src/llama-context.cpp` at three ages."""
+    text = f"llama_context: {lines}\nllama_context:      CUDA0 compute buffer size =   382.01 MiB\n"
+    assert read_start_up(text).engine_version == build
+    assert read_start_up(f"build_info: b9999-abc\n{text}").engine_version == "9999"
+    assert ("build_by_format" in codes(text)) == (build is not None)
