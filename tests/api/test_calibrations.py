@@ -15,6 +15,8 @@ FILES = Path(__file__).parent.parent / "importers" / "benchmark"
 SETUP = {"model": "llama-3.1-8b", "gpu": "h100-sxm-80gb"}
 VLLM = {"engine": "vllm", "engine_version": "0.19.1"}
 LOAD = {"input_tokens": 100, "output_tokens": 20, "concurrency": 4}
+ONE_POINT = "vllm-0.33.0/rate.json"
+"""One row: fitted in a tenth of the time of a sweep."""
 STUB_TPOT_S = 0.006 + 0.001 * 4
 """The law of the stub server at four streams (tests/importers/benchmark/stub_server.py)."""
 SWEEPS = {
@@ -163,7 +165,7 @@ def test_figures_beyond_reason_are_answered_or_refused(client: TestClient) -> No
 
 
 def test_read_list_and_delete(client: TestClient) -> None:
-    created = create(client)
+    created = create(client, ONE_POINT)
     calibration = created.json()
     path = f"/calibrations/{calibration['id']}"
     assert (created.headers["Location"], created.headers["ETag"]) == (path, '"1"')
@@ -182,7 +184,7 @@ def test_read_list_and_delete(client: TestClient) -> None:
 
 
 def test_pages_go_on_where_the_last_one_ended(client: TestClient) -> None:
-    made = [create(client, name=f"run {number}").json()["id"] for number in range(3)]
+    made = [create(client, ONE_POINT, name=f"run {number}").json()["id"] for number in range(3)]
     first = client.get("/calibrations", params={"limit": 2}).json()
     second = client.get("/calibrations", params={"limit": 2, "page_token": first["next_page_token"]}).json()
     assert sorted(item["id"] for item in first["items"] + second["items"]) == sorted(made)
@@ -192,14 +194,14 @@ def test_pages_go_on_where_the_last_one_ended(client: TestClient) -> None:
 
 def test_sent_again_with_its_key_it_is_made_once(client: TestClient) -> None:
     key = {"Idempotency-Key": "sweep-1"}
-    one, other = create(client, headers=key), create(client, headers=key)
+    one, other = create(client, ONE_POINT, headers=key), create(client, ONE_POINT, headers=key)
     assert (one.json(), other.headers["Idempotency-Replayed"]) == (other.json(), "true")
     assert listed(client) == [one.json()["id"]]
-    problem(client.post("/calibrations", json=body(name="another"), headers=key), 422, "idempotency_conflict")
+    problem(client.post("/calibrations", json=body(ONE_POINT, name="another"), headers=key), 422, "idempotency_conflict")
 
 
 def test_a_plan_that_names_a_calibration_is_computed_again_with_it(client: TestClient) -> None:
-    wanted = create(client).json()["id"]
+    wanted = create(client, ONE_POINT).json()["id"]
     request = {**SETUP, "deployment": VLLM, **LOAD, "calibration": wanted}
     plan = client.post("/plans", json={"kind": "performance", "name": "8B", "owner": "platform", "request": request}).json()
     assert plan["answer"]["calibration"] == wanted
