@@ -13,7 +13,7 @@ from app.domain.memory import fit
 from app.domain.memory_fit import Fit
 from app.domain.memory_notes import memory_warnings
 from app.domain.memory_working import memory_steps
-from app.domain.paging import PagedPool
+from app.domain.prefix_cache import PrefixCache, PrefixCacheUse, division, pool_shares, prefix_notes, prefix_steps
 from app.domain.provenance import Answer, Note, Step, Versions, step
 from app.domain.rounding import floor
 from app.domain.units import plain
@@ -62,21 +62,33 @@ class ConcurrencyAnswer(Answer):
     """Concurrency levels of a load test on the whole replica: powers of two up to the maximum."""
     binding: Literal["kv_cache", "max_num_seqs"]
     """What limits the number of requests."""
+    prefix_cache: PrefixCacheUse | None
+    """What a shared prefix saves and a reserve costs; None where neither is given."""
 
 
-def at_length(found: Fit, deployment: Deployment, tokens: float, safety_ratio: float) -> ConcurrencyAtLength:
+def at_length(
+    found: Fit, deployment: Deployment, tokens: float, safety_ratio: float, prefix: PrefixCache | None = None
+) -> ConcurrencyAtLength:
     """Requests of `tokens` tokens in one replica: min(dp x floor(kv_cache_bytes / sequence_bytes), max_num_seqs), and the safe share.
 
     Where the engine cuts its memory into blocks, floor(blocks / blocks of a request) takes the place of the quotient of bytes; the
-    engine's own max_num_seqs counts where the deployment names none.
+    engine's own max_num_seqs counts where the deployment names none. `prefix_cache.pool_shares` says what a prefix changes.
     """
-    per_rank = found.sequences(tokens)
+    per_rank = per_engine_rank(found, tokens, prefix)
     most = deployment.dp * per_rank if per_rank is not None else 0
     limit = sequence_limit(found, deployment)
     if limit is not None:
         most = min(most, limit * deployment.dp)
     safe = max(min(1, most), floor(most * safety_ratio))
     return ConcurrencyAtLength(tokens_per_sequence=tokens, max_concurrency=most, safe_concurrency=safe)
+
+
+def per_engine_rank(found: Fit, tokens: float, prefix: PrefixCache | None = None) -> int | None:
+    """Requests of `tokens` tokens that the KV cache of one engine rank holds; None without a known cost."""
+    if prefix is None:
+        return found.sequences(tokens)
+    shares = pool_shares(found, tokens, prefix)
+    return None if shares is None else shares.sequences
 
 
 def sequence_limit(found: Fit, deployment: Deployment) -> int | None:
@@ -93,31 +105,37 @@ def answer_concurrency(
     mean_tokens: float,
     p95_tokens: float | None,
     safety_ratio: float,
+    prefix: PrefixCache | None = None,
     assumptions: list[Note],
     versions: Versions,
 ) -> ConcurrencyAnswer:
     """Requests that one replica holds at the mean, the 95th percentile and the longest length.
 
     max = floor(kv_cache_bytes / kv_bytes_per_sequence) per engine rank, safe = floor(max x safety_ratio). Lengths in tokens, prompt and
-    output together. Raises MissingFigure when the KV cache of the model is not known.
+    output together; `prefix` is what requests have in common and what is reserved beside them. Raises MissingFigure when the KV cache
+    of the model is not known.
     """
     found = fit(llm, gpu, deployment, engine)
     capacity = found.capacity_tokens()
     if found.cost is None:
         raise unknown_layers(llm)
-    mean = at_length(found, deployment, mean_tokens, safety_ratio)
+    mean = at_length(found, deployment, mean_tokens, safety_ratio, prefix)
     longest = found.max_model_len_tokens
-    unlimited = (found.sequences(mean_tokens) or 0) * deployment.dp
+    unlimited = (per_engine_rank(found, mean_tokens, prefix) or 0) * deployment.dp
+    shares = None if prefix is None else pool_shares(found, mean_tokens, prefix)
+    more, told = ([], []) if prefix is None or shares is None else prefix_notes(found, shares, prefix)
+    unshared = at_length(found, deployment, mean_tokens, safety_ratio).max_concurrency
     positions = "" if capacity is None else f" ({capacity} token positions per engine rank)"
     return ConcurrencyAnswer(
         summary=(
             f"{llm.slug} on {deployment.num_gpus} x {gpu.slug} holds {mean.max_concurrency} requests of {plain(mean_tokens)} tokens"
             f"{positions}; plan with {mean.safe_concurrency}."
+            + ("" if shares is None else f" With nothing shared or reserved it would hold {unshared}.")
             + ("" if found.verdict == "serves" else f" The deployment does not serve ({found.verdict}).")
         ),
-        working=_working(llm, gpu, deployment, found, mean, safety_ratio),
-        assumptions=[*assumptions, *found.notes],
-        warnings=_warnings(llm, deployment, found, mean_tokens, p95_tokens),
+        working=_working(llm, gpu, deployment, found, mean, safety_ratio, prefix),
+        assumptions=[*assumptions, *found.notes, *more],
+        warnings=[*_warnings(llm, deployment, found, mean_tokens, p95_tokens), *told],
         versions=versions,
         model=llm.slug,
         gpu=gpu.slug,
@@ -127,11 +145,20 @@ def answer_concurrency(
         max_concurrency=mean.max_concurrency,
         safe_concurrency=mean.safe_concurrency,
         at_mean=mean,
-        at_p95=None if p95_tokens is None else at_length(found, deployment, p95_tokens, safety_ratio),
-        at_max_model_len=None if longest is None else at_length(found, deployment, longest, safety_ratio),
+        at_p95=None if p95_tokens is None else at_length(found, deployment, p95_tokens, safety_ratio, prefix),
+        at_max_model_len=None if longest is None else at_length(found, deployment, longest, safety_ratio, prefix),
         recommended_max_num_seqs=recommended_max_num_seqs(mean.safe_concurrency, deployment.dp),
         load_test_concurrency=ramp(mean.max_concurrency),
         binding="max_num_seqs" if mean.max_concurrency < unlimited else "kv_cache",
+        prefix_cache=None
+        if shares is None
+        else PrefixCacheUse(
+            shared_prefix_tokens=shares.shared_tokens,
+            shared_prefix_bytes=shares.shared_bytes,
+            reserve_bytes=shares.reserve_bytes,
+            max_concurrency=mean.max_concurrency,
+            unshared_max_concurrency=unshared,
+        ),
     )
 
 
@@ -156,20 +183,21 @@ def ramp(max_concurrency: int) -> list[int]:
     return [1 << power for power in range(max_concurrency.bit_length())]
 
 
-def concurrency_steps(found: Fit, deployment: Deployment, at: ConcurrencyAtLength, safety_ratio: float) -> list[Step]:
+def concurrency_steps(
+    found: Fit, deployment: Deployment, at: ConcurrencyAtLength, safety_ratio: float, prefix: PrefixCache | None = None
+) -> list[Step]:
     """The working from the KV pool to the safe number of requests."""
     assert found.cost is not None  # noqa: S101 - callers check
-    tokens = at.tokens_per_sequence
-    formula, held = "floor(kv_cache_bytes / kv_bytes_per_request_per_gpu)", found.kv_cache_bytes
+    tokens, prefix = at.tokens_per_sequence, prefix or PrefixCache()
+    shares = pool_shares(found, tokens, prefix)
+    assert shares is not None  # noqa: S101 - the cost is known
     if found.pool is None:
-        needed = found.cost.sequence_bytes(tokens)
-        request = [sequence_step(found.cost, tokens, needed, "kv_bytes_per_request_per_gpu")]
+        request = [sequence_step(found.cost, tokens, shares.request, "kv_bytes_per_request_per_gpu")]
     else:
-        needed = found.pool.request_bytes(tokens)
         request = request_steps(found.pool, tokens, "kv_bytes_per_request_per_gpu", "num_blocks_per_request")
-        if isinstance(found.pool, PagedPool):
-            formula, held, needed = "floor(num_blocks / num_blocks_per_request)", found.num_blocks or 0, found.pool.request_blocks(tokens)
-    formula, most = f"dp x {formula}", f"{deployment.dp} x floor({held} / {needed})"
+    request += prefix_steps(found, tokens, prefix, shares)
+    formula, text = division(found, shares)
+    formula, most = f"dp x {formula}", f"{deployment.dp} x {text}"
     limit = sequence_limit(found, deployment)
     if limit is not None:
         formula, most = f"min({formula}, dp x max_num_seqs)", f"min({most}, {deployment.dp} x {limit})"
@@ -198,12 +226,14 @@ def concurrency_steps(found: Fit, deployment: Deployment, at: ConcurrencyAtLengt
     ]
 
 
-def _working(llm: Llm, gpu: Gpu, deployment: Deployment, found: Fit, mean: ConcurrencyAtLength, safety_ratio: float) -> list[Step]:
+def _working(
+    llm: Llm, gpu: Gpu, deployment: Deployment, found: Fit, mean: ConcurrencyAtLength, safety_ratio: float, prefix: PrefixCache | None
+) -> list[Step]:
     recommended = recommended_max_num_seqs(mean.safe_concurrency, deployment.dp)
     rank = f"{mean.safe_concurrency} / {deployment.dp}"
     return [
         *memory_steps(llm, gpu, deployment, found),
-        *concurrency_steps(found, deployment, mean, safety_ratio),
+        *concurrency_steps(found, deployment, mean, safety_ratio, prefix),
         step(
             "recommended_max_num_seqs",
             "safe_concurrency / dp, rounded down to a multiple of 8 from 8 on, at least 1 where one fits",

@@ -52,6 +52,8 @@ class PagedPool(NamedTuple):
     tokens_line: str
     num_context_ranks: int = 1
     """Ranks over which the tokens of full layers are spread."""
+    caches_prefixes: bool = True
+    """Blocks of a common beginning are found again; off for recurrent states where the engine leaves it off."""
 
     @property
     def bytes_per_block(self) -> float:
@@ -82,6 +84,10 @@ class PagedPool(NamedTuple):
                 reach = min(kind.window_tokens + self.window_batch_tokens, tokens)
             total += math.ceil(reach / group.block_tokens) + (kind.kind == "sliding")
         return total
+
+    def shared_blocks(self, tokens: int) -> int:
+        """Blocks of a common beginning of `tokens` tokens, a multiple of all blocks, over the groups of full layers."""
+        return sum(tokens // (group.block_tokens * self.num_context_ranks) for group in self.groups if group.kind.kind == "full")
 
     def request_bytes(self, tokens: float) -> int:
         """Blocks of one sequence x bytes of a block [bytes]."""
@@ -141,7 +147,8 @@ def paged_pool(
         groups += [PageGroup(kind, own)] * -(-kind.num_layers // size)
     window = rules.num_window_batches * max_num_batched_tokens
     smallest = min(group.block_tokens for group in groups)
-    return PagedPool(smallest, tuple(groups), -(-size // pp), page, window, state_blocks, rules.tokens_line, num_context_ranks)
+    layers, caching = -(-size // pp), caching or not state
+    return PagedPool(smallest, tuple(groups), layers, page, window, state_blocks, rules.tokens_line, num_context_ranks, caching)
 
 
 def hybrid_block_tokens(state_bytes: int, attention: LayerKind, rules: PagingRules, block_size_tokens: int) -> int:
@@ -204,10 +211,16 @@ class CellPool(NamedTuple):
 
     def concurrency(self, kv_bytes: int, tokens: float) -> float:
         """Pool / memory of one sequence; keys and values alone where the states of all sequences are allocated."""
-        needed = self.request_bytes(tokens)
-        if self.fixed_state_bytes:
-            needed, kv_bytes = needed - self.state_bytes, kv_bytes - self.state_pool_bytes(kv_bytes)
-        return kv_bytes / needed if needed else 0.0
+        needed = self.request_token_bytes(tokens)
+        return self.token_bytes(kv_bytes) / needed if needed else 0.0
+
+    def token_bytes(self, kv_bytes: int) -> int:
+        """What requests divide between them: the pool without the states of all sequences where those are allocated [bytes]."""
+        return kv_bytes - self.state_pool_bytes(kv_bytes) if self.fixed_state_bytes else kv_bytes
+
+    def request_token_bytes(self, tokens: float) -> int:
+        """What one sequence takes of `token_bytes` [bytes]."""
+        return self.request_bytes(tokens) - (self.state_bytes if self.fixed_state_bytes else 0)
 
     def capacity_tokens(self, kv_bytes: int, length: int) -> int:
         """One context where the pool is sized for it; else floor((kv - states sized apart) / bytes per token), whole blocks."""

@@ -20,6 +20,7 @@ from app.domain.provenance import Answer, Note, Step
 from app.services.assumptions import cache_defaults, checkpoint_notes, default_used, defaults_used, deployment_defaults
 from app.services.capacity import capacity, check_prefix
 from app.services.cost_request import CostRequest
+from app.services.prefix_cache import prefix_cache_of
 from app.services.prices import replica_price
 from app.services.references import as_deployed, engine_of, resolve_gpu, resolve_model, resolve_served, with_draft
 from app.services.requests import CapacityRequest, ConcurrencyRequest, KvRequest, MemoryRequest, PerformanceRequest
@@ -78,6 +79,8 @@ def concurrency(catalog: Catalog, request: ConcurrencyRequest) -> ConcurrencyAns
     deployment, notes = as_deployed(catalog, request.deployment, llm, gpu)
     notes = deployment_defaults(llm, gpu, deployment) + notes
     notes += defaults_used(request, "safety_ratio")
+    prefix, more = prefix_cache_of(request, deployment)
+    notes += more
     if request.tokens_per_sequence is not None:
         mean, p95 = request.tokens_per_sequence.mean, request.tokens_per_sequence.p95
     else:
@@ -95,6 +98,7 @@ def concurrency(catalog: Catalog, request: ConcurrencyRequest) -> ConcurrencyAns
         mean_tokens=mean,
         p95_tokens=p95,
         safety_ratio=request.safety_ratio,
+        prefix=prefix,
         assumptions=notes,
         versions=versions_of(catalog),
     )

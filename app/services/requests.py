@@ -187,6 +187,9 @@ class ConcurrencyRequest(Given):
     """Traffic whose lengths are used."""
     safety_ratio: SafetyRatio = 0.7
     """Share of the theoretical maximum to plan with."""
+    prefix_cache_reserve_ratio: Annotated[float, Field(ge=0, le=0.9)] = 0
+    """Share of the KV cache that is kept for cached prefixes that no running request uses; a workload's shared_prefix_tokens are kept
+    once beside it, whatever this is."""
 
     @model_validator(mode="after")
     def _one_length(self) -> "ConcurrencyRequest":

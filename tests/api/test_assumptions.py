@@ -65,3 +65,25 @@ def test_nothing_is_found_in_a_prefix_cache_that_is_off(client: TestClient) -> N
     (found,) = answer.json()["errors"]
     assert (found["pointer"], found["value"]) == ("/workload/prefix_hit_ratio", 0.5)
     assert client.post("/capacity", json=body | {"workload": TRAFFIC}).status_code == 200
+
+
+def test_a_shared_prefix_names_its_defaults_and_a_reserve_needs_a_cache(client: TestClient) -> None:
+    body = REPLICA | {"deployment": DEPLOYMENT | MEMORY, "safety_ratio": 0.7}
+    short = body | {"workload": TRAFFIC | {"token_growth_ratio": 1, "shared_prefix_tokens": 800}}
+    assert defaults(client, "/concurrency", short) == {"prefix_cache_reserve_ratio", "prefix_hit_ratio"}
+    whole = short["workload"] | {"prefix_hit_ratio": 1}
+    assert defaults(client, "/concurrency", short | {"workload": whole, "prefix_cache_reserve_ratio": 0}) == set()
+    answer = client.post("/concurrency", json=short).json()
+    use = answer["prefix_cache"]
+    assert use["shared_prefix_tokens"] == 800
+    assert answer["max_concurrency"] == use["max_concurrency"] > use["unshared_max_concurrency"]
+    off = {"deployment": DEPLOYMENT | MEMORY | {"prefix_caching": False}}
+    unshared = client.post("/concurrency", json=short | off).json()
+    assert unshared["prefix_cache"] is None
+    assert unshared["max_concurrency"] == use["unshared_max_concurrency"]
+    assert "prefix_not_shared" in {note["code"] for note in unshared["assumptions"]}
+    for refused in (off | {"prefix_cache_reserve_ratio": 0.1}, {"prefix_cache_reserve_ratio": 0.95}):
+        answered = client.post("/concurrency", json=short | refused)
+        assert answered.status_code == 422
+        (found,) = answered.json()["errors"]
+        assert (found["pointer"], found["value"]) == ("/prefix_cache_reserve_ratio", refused["prefix_cache_reserve_ratio"])

@@ -75,6 +75,22 @@ def test_concurrency(model: str, engine: str) -> None:
         agree(answer, working, "kv_capacity_tokens", "max_concurrency", "safe_concurrency", "recommended_max_num_seqs")
 
 
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("model", MODELS)
+def test_concurrency_with_a_prefix_cache(model: str, engine: str) -> None:
+    traffic = {"peak_rps": 1, "input_tokens": 4000, "output_tokens": 500.5, "shared_prefix_tokens": 3000}
+    found = list(answers("concurrency", bodies(model, engine, workload=traffic, prefix_cache_reserve_ratio=0.1)))
+    assert found
+    for answer in found:
+        working, use = redo(answer.working), answer.prefix_cache
+        agree(answer, working, "max_concurrency", "safe_concurrency")
+        assert use.max_concurrency == answer.max_concurrency
+        assert use.shared_prefix_tokens == working.get("shared_prefix_tokens", 0)
+        shared = use.shared_prefix_tokens > 0
+        assert ("shared_prefix" in {note.code for note in answer.assumptions}) is shared
+        assert ("prefix_not_shared" in {note.code for note in answer.warnings}) is not shared
+
+
 def test_the_replicas_serve_load_and_do_not_fit() -> None:
     found = [answer for engine in ENGINES for answer in answers("memory", bodies("dense_large", engine))]
     assert {answer.verdict for answer in found} == {"serves", "loads_only", "does_not_fit"}

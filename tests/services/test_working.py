@@ -47,6 +47,7 @@ MIX = {
         {"share_ratio": 0.2, "input_tokens": 32000, "output_tokens": 999},
     ],
 }  # fmt: skip
+MODELLED: dict[str, Any] = {"model": "llama-3.1-70b", "gpu": "h100-sxm-80gb", "deployment": ENGINES["vllm"]}
 EXTRAS: list[dict[str, Any]] = [
     {"workload": TAIL, "slo": {"ttft_p95_s": 2, "tpot_p95_s": 0.04}, "redundancy_ratio": 1.3, "spare_replicas": 1, "usd_per_gpu_hour": 2.5},
     {"workload": MIX, "slo": {"e2e_p99_s": 9}, "gpus_per_node": 4},
@@ -99,6 +100,21 @@ def test_concurrency(model: str) -> None:
         working = redo(answer.working)
         agree(answer, working, "kv_capacity_tokens", "max_concurrency", "safe_concurrency", "recommended_max_num_seqs")
         assert answer.recommended_max_num_seqs * answer.num_engine_ranks <= max(answer.safe_concurrency, answer.num_engine_ranks)
+
+
+@pytest.mark.parametrize("model", [name for name in MODELS if name != "params only"])
+def test_concurrency_with_a_prefix_cache(model: str) -> None:
+    found = list(answers("concurrency", bodies(model, workload=MIX, prefix_cache_reserve_ratio=0.15)))
+    assert found
+    for answer in found:
+        working, use = redo(answer.working), answer.prefix_cache
+        agree(answer, working, "kv_capacity_tokens", "max_concurrency", "safe_concurrency")
+        assert use.reserve_bytes == working["prefix_cache_reserve_bytes"]
+        assert (use.shared_prefix_tokens, use.shared_prefix_bytes) == (
+            working.get("shared_prefix_tokens", 0),
+            working.get("shared_prefix_bytes", 0),
+        )
+        assert use.shared_prefix_tokens or "prefix_not_shared" in {note.code for note in answer.warnings}
 
 
 @pytest.mark.parametrize("load", [{"concurrency": 48}, {"concurrency": 100_000, "num_requests": 10**6}, {"request_rps": 0.4}])
@@ -185,6 +201,11 @@ def test_capacity_of_a_modelled_replica(model: str, engine: str) -> None:
         {"usd_per_gpu_hour": 2.5, "gpus": 4, "input_tokens_per_s": 9000, "workload": TAIL},
         {"usd_per_gpu_hour": 2.5, "gpus": 4, "request_rps": 3, "input_tokens_per_s": 9000, "workload": TAIL},
         {"usd_per_gpu_hour": 2.5, "gpus": 4},
+        {"gpu": "h100-sxm-80gb", "gpus": 4, "price_kind": "committed", "workload": TAIL},
+        *({**MODELLED, "workload": {**TAIL, "peak_rps": rate}} for rate in (0.01, 3, 200)),
+        {**MODELLED, "deployment": ENGINES["sglang"], "workload": MIX, "price_kind": "spot", "output_tokens_per_s": 300},
+        {**MODELLED, "model": "deepseek-v3", "gpu": "b200-sxm-180gb", "workload": TAIL, "replicas": 9, "success_ratio": 0.5},
+        {**MODELLED, "deployment": {"tp": 8}, "workload": TAIL},
     ],
 )
 def test_cost(body: dict[str, Any]) -> None:
@@ -193,6 +214,14 @@ def test_cost(body: dict[str, Any]) -> None:
     figures = ("input_tokens", "output_tokens", "blended_tokens")
     agree(answer, working, *(f"usd_per_million_{name}" for name in figures), "usd_per_hour", "usd_per_month")
     agree(answer, working, "usd_per_request", "usd_per_successful_request", "usd_per_task")
+    assert (answer.split is None) is ("model" not in body or "engine" not in body["deployment"])
+    if answer.split is not None:
+        agree(answer.split, working, "input_time_ratio", "output_time_ratio")
+        hourly = sum(
+            getattr(answer, f"usd_per_million_{each}_tokens") * getattr(answer, f"{each}_tokens_per_hour") / 1e6
+            for each in ("input", "output")
+        )
+        assert hourly == pytest.approx(answer.usd_per_hour)
     for which in ("input", "output"):
         hourly = getattr(answer, f"{which}_tokens_per_hour")
         assert hourly is None or hourly == pytest.approx(working[f"{which}_tokens_per_s"] * 3600)
