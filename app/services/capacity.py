@@ -20,6 +20,7 @@ from app.domain.provenance import Note
 from app.domain.replica_speed import ReplicaSpeed
 from app.domain.sizing import Sizing
 from app.domain.units import plain
+from app.domain.workload import Slo
 from app.exporters.engine_arguments import engine_arguments
 from app.services.assumptions import default_used, defaults_used, deployment_defaults
 from app.services.prices import gpu_price
@@ -44,6 +45,7 @@ def capacity(catalog: Catalog, request: CapacityRequest) -> CapacityAnswer:
     notes += defaults_used(request, "redundancy_ratio", "safety_ratio", "spare_replicas")
     notes += defaults_used(workload, "burst_ratio", "prefix_hit_ratio", "token_growth_ratio")
     demand = demand_of(workload)
+    slo = request.slo if request.slo is not None and request.slo.has_objective else None
     found: Fit | None = None
     holds = None
     if llm is not None and gpu is not None:
@@ -57,10 +59,10 @@ def capacity(catalog: Catalog, request: CapacityRequest) -> CapacityAnswer:
     steps = None
     if llm is not None and gpu is not None and (deployment.engine != "generic" or request.calibration is not None):
         steps = catalog.calibrations.steps(catalog.step_model, llm, gpu, deployment, request.calibration)
-    speed = _speed(request, deployment, llm, gpu, found, demand, steps)
+    speed = _speed(request, slo, deployment, llm, gpu, found, demand, steps)
     if steps is not None and speed is not None:
         notes += steps.assumptions
-    sizing = Sizing(demand, request.measured, request.slo, holds, most, bounds, speed)
+    sizing = Sizing(demand, request.measured, slo, holds, most, bounds, speed)
     inside = sizing.time_in_system_s
     if inside is not None and inside.basis == "assumed" and sizing.operating is None:
         notes.append(
@@ -122,6 +124,7 @@ def _bounds(request: CapacityRequest, deployment: Deployment, llm: Llm | None, g
 
 def _speed(
     request: CapacityRequest,
+    slo: Slo | None,
     deployment: Deployment,
     llm: Llm | None,
     gpu: Gpu | None,
@@ -133,7 +136,7 @@ def _speed(
     measured = request.measured
     if llm is None or gpu is None or found is None or steps is None or deployment.engine == "generic":
         return None
-    slo = request.slo if measured is None or request.slo is None else measured.unmeasured(request.slo)
+    slo = slo if measured is None or slo is None else measured.unmeasured(slo)
     try:
         performance = performance_of(
             llm,

@@ -52,6 +52,17 @@ def test_the_knowledge_base_case(client: TestClient) -> None:
     assert answer["engine_args"]["command"].startswith("vllm serve meta-llama/Llama-3.1-70B --tensor-parallel-size 4 ")
 
 
+@pytest.mark.parametrize("slo", [{}, {"ttft_p95_s": None}, {"ttft_p95_s": None, "tpot_p99_s": None}], ids=["empty", "null", "nulls"])
+@pytest.mark.parametrize("named", ["vllm", "generic"])
+def test_objectives_without_a_limit_are_none(client: TestClient, slo: dict[str, Any], named: str) -> None:
+    deployment = {**REPLICA["deployment"], "engine": named}
+    answer = ask(client, deployment=deployment, slo=slo)
+    without = ask(client, deployment=deployment)
+    assert constraints(answer)["slo"] == constraints(without)["slo"]
+    assert constraints(answer)["slo"]["note"] == "not evaluated: no objectives"
+    assert (answer["replicas"], answer["binding"]) == (without["replicas"], without["binding"])
+
+
 def test_the_objectives_need_exactly_so_many_replicas(client: TestClient) -> None:
     need = constraints(ask(client, slo=SLO))["slo"]["replicas"]
     for replicas, holds in ((need, True), (need - 1, False)):
