@@ -1,11 +1,13 @@
 """The deployments that a search looks at: accelerators, precisions, layouts and engine settings."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal, NamedTuple
 
 from app.domain.deployment import Deployment, EngineName, check_layout
+from app.domain.engine import EngineMemory
+from app.domain.engine_defaults import with_engine_cache
 from app.domain.errors import InvalidInput
 from app.domain.hardware import Gpu
 from app.domain.kv_cache import kv_is_known, resolve_kv_format
@@ -27,6 +29,7 @@ Reason = Literal[
     "e2e_missed",
     "overloaded",
     "fewer_places",
+    "same_cache",
 ]
 
 
@@ -99,6 +102,8 @@ class Space:
     kv_caches: Sequence[KvChoice]
     settings: Sequence[Setting]
     max_gpus_per_replica: int
+    memory: Mapping[str, EngineMemory | None] = field(default_factory=dict)
+    """Memory accounting of the engines, which decides on the cache of `auto`."""
 
     @cached_property
     def layouts(self) -> tuple[list[Deployment], list[str]]:
@@ -160,7 +165,16 @@ class Space:
                     if cache != "auto" and (why := cache_refusal(priced.gpu, cache)) is not None:
                         refusals.add("kv_cache_unsupported", share, why)
                         continue
+                    taken = self._cache(engine, cache, priced.gpu)
+                    if taken != cache and (weights, taken) in self._precisions:
+                        refusals.add("same_cache", share, f"{engine} on {priced.gpu.slug} takes {taken} for {cache}, asked for too")
+                        continue
                     refusals.add("layout_impossible", len(impossible) * each, impossible[0] if impossible else "")
-                    changes = {"engine": engine, "weights": weights, "kv_cache": cache}
+                    changes = {"engine": engine, "weights": weights, "kv_cache": taken}
                     for layout in layouts:
                         yield Family(priced, layout.model_copy(update=changes))
+
+    def _cache(self, engine: EngineName, cache: KvChoice, gpu: Gpu) -> KvChoice:
+        """The cache that the engine takes on the accelerator, as `/capacity` plans it."""
+        deployment = self.template.model_copy(update={"engine": engine, "kv_cache": cache})
+        return with_engine_cache(deployment, self.memory.get(engine), self.llm, gpu)[0].kv_cache

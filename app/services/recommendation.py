@@ -88,7 +88,7 @@ class RecommendRequest(Given):
 
     @model_validator(mode="after")
     def _has_objective(self) -> "RecommendRequest":
-        if all(limit is None for limit in dict(self.slo).values()):
+        if not self.slo.has_objective:
             raise ValueError("slo needs at least one objective: ttft_p95_s, tpot_p95_s or e2e_p95_s, or the same with p99")
         return self
 
@@ -137,7 +137,7 @@ def search_of(
         )
     judge = TrafficJudge(
         llm=llm,
-        engines={engine: catalog.engine(engine, field="/engines") for engine in request.engines},
+        engines=space.memory,
         model=catalog.step_model,
         calibrations=catalog.calibrations if request.calibration is None else Calibrations(),
         workload=request.workload,
@@ -182,6 +182,7 @@ def _space(catalog: Catalog, request: RecommendRequest, llm: Llm) -> Space:
         kv_caches=tuple(dict.fromkeys(request.kv_caches)),
         settings=[Setting(budget, limit) for budget in budgets for limit in seqs],
         max_gpus_per_replica=request.limits.max_gpus_per_replica,
+        memory={engine: catalog.engine(engine, field="/engines") for engine in request.engines},
     )
 
 

@@ -65,6 +65,21 @@ def test_every_candidate_is_accounted_for(client: TestClient) -> None:
     assert all(each["example"] for each in found["refused"])
 
 
+def test_a_cache_that_the_engine_takes_anyway_is_planned_once(client: TestClient) -> None:
+    """SGLang keeps the sparse latents of DeepSeek-V3.2 in 8 bits on Blackwell, vLLM does not."""
+    traffic = {"peak_rps": 2, "input_tokens": 1500, "output_tokens": 200}
+    asked = {"model": "deepseek-v3.2", "gpus": ["b200-sxm-180gb"], "engines": ["sglang", "vllm"], "weights": ["checkpoint"]}
+    size = {"max_gpus_per_replica": 8, "max_deployments": 50, "max_search_s": 30}
+    found = recommended(client, **asked, workload=traffic, slo={"tpot_p95_s": 0.2}, limits=size)
+    caches = {(each["deployment"]["engine"], each["deployment"]["kv_cache"]) for each in found["deployments"]}
+    assert caches == {("sglang", "fp8"), ("vllm", "auto"), ("vllm", "fp8")}
+    assert "same_cache" in {each["reason"] for each in found["refused"]}
+    alone = recommended(client, **asked, workload=traffic, slo={"tpot_p95_s": 0.2}, limits=size, kv_caches=["auto"])
+    assert "same_cache" not in {each["reason"] for each in alone["refused"]}
+    ours = [[each for each in answer["deployments"] if each["deployment"]["engine"] == "sglang"] for answer in (found, alone)]
+    assert ours[0] == ours[1][: len(ours[0])] != []
+
+
 def test_own_prices_decide(client: TestClient) -> None:
     cheap = recommended(client, prices={"a100-sxm-80gb": 0.01})
     first = cheap["deployments"][0]
