@@ -82,6 +82,17 @@ def configure(*, as_json: bool | None = None, stream: TextIO | None = None) -> N
     logging.getLogger("alembic.runtime.migration").addFilter(_is_news)
 
 
+def without_locals() -> None:
+    """Plain tracebacks where nobody has called `configure`; the service calls it when it is made.
+
+    What structlog does by itself prints the local variables of every frame: what callers sent, and for seconds to minutes the catalog.
+    """
+    if structlog.is_configured():
+        return
+    *shared, _ = structlog.get_config()["processors"]
+    structlog.configure(processors=[*shared, structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)])
+
+
 def _is_news(record: logging.LogRecord) -> bool:
     return not str(record.msg).startswith(("Context impl", "Will assume"))
 
@@ -91,5 +102,6 @@ def reset() -> None:
     global _request_lines
     _request_lines = None
     structlog.reset_defaults()
+    without_locals()
     logging.captureWarnings(False)
     logging.getLogger("alembic.runtime.migration").removeFilter(_is_news)

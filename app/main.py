@@ -56,6 +56,7 @@ TAGS: list[dict[str, Any]] = [
 
 def create_app(settings: Settings, *, session_factory: sessionmaker[Session]) -> FastAPI:
     """The service on an open database; also starts while the database is away."""
+    log_setup.without_locals()
     metrics = RequestMetrics()
     app = DocumentedApp(
         title="Inferplan",

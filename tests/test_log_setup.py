@@ -68,6 +68,26 @@ def test_an_unforeseen_exception_is_logged_once_with_its_traceback_and_the_reque
     assert "test_log_setup" not in str(failure["exception"])
 
 
+@pytest.fixture
+def unconfigured() -> Iterator[None]:
+    """Logging of a service that something other than the command starts, and that has not set it up."""
+    structlog.reset_defaults()
+    yield
+    log_setup.reset()
+
+
+def test_without_set_up_a_traceback_has_no_local_variables(
+    unconfigured: None, settings: Settings, session_factory: sessionmaker[Session], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with TestClient(probe_app(settings, session_factory)) as client:
+        assert client.get("/probe/crash").status_code == 500
+    printed = "".join(capsys.readouterr())
+    assert "Traceback (most recent call last)" in printed
+    assert SECRET_TEXT in printed
+    assert "locals" not in printed
+    assert str(settings.database_url) not in printed
+
+
 def test_probes_that_succeed_are_not_logged(probe: TestClient, lines: io.StringIO) -> None:
     for path in ("/livez", "/readyz", "/metrics"):
         assert probe.get(path).status_code == 200
