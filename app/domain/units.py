@@ -27,6 +27,7 @@ UNIT_SUFFIXES = (
     "_usd",
     "_watts",
     "_iterations",
+    "_steps",
     "_concurrency",
 )
 UNIT_PREFIXES = ("num_", "usd_per_", "bytes_per_", "tokens_per_")
@@ -57,6 +58,9 @@ NAMED_COUNTS = frozenset(
         "attempts_per_task",
         "requests_per_task",
         "smallest_tp",
+        "max_candidates",
+        "max_deployments",
+        "max_gpus_per_replica",
         "compress_ratio",
     }
 )

@@ -11,6 +11,7 @@ from pydantic import BaseModel
 
 import app.domain
 import app.services.cost_request
+import app.services.recommendation
 import app.services.requests
 from app.domain.hardware import PeakFlops
 from app.domain.units import NAMED_COUNTS, SHAPE_SUFFIXES, UNIT_PREFIXES, UNIT_SUFFIXES, exact, gigabytes, plain, seconds
@@ -38,6 +39,16 @@ UNIT_ELSEWHERE = {
     ("Estimate", "low"),
     ("Estimate", "high"),
     ("RecordedAnswer", "status"),
+    ("AppliedCalibration", "factors"),  # ratios, by constant
+    ("Span", "low"),  # always the value of a field that names its unit
+    ("Span", "high"),
+    ("CalibratedConstant", "before"),  # the constant's name beside it
+    ("CalibratedConstant", "after"),
+    ("RowError", "before"),  # the quantity beside it
+    ("RowError", "after"),
+    ("RowError", "measured"),
+    ("CalibrationRow", "point"),  # a number in an order
+    ("RecommendRequest", "prices"),  # USD/hour, by accelerator
 }
 VERSIONS = ("revision", "version", "capability")
 
