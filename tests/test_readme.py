@@ -37,6 +37,9 @@ def send(client: TestClient, line: str) -> Response:
 
 
 def contains(whole: Any, part: Any) -> bool:
+    """Whether an answer has everything that an excerpt shows: of objects some members, of lists the first entries."""
+    if isinstance(part, list):
+        return isinstance(whole, list) and len(part) <= len(whole) and all(map(contains, whole, part))
     if isinstance(part, dict):
         return isinstance(whole, dict) and all(key in whole and contains(whole[key], value) for key, value in part.items())
     return bool(whole == part)
@@ -58,9 +61,15 @@ def test_a_calibration_is_made_of_a_results_file(client: TestClient) -> None:
     assert answer.json()["num_rows"] == 3
 
 
+@pytest.mark.parametrize("whole", [{}, {"a": [1]}, {"a": [2, 1]}, {"a": 1}], ids=["no-member", "shorter", "other-order", "no-list"])
+def test_an_excerpt_that_is_not_in_the_answer_is_found(whole: Any) -> None:
+    assert contains({"a": [1, 2, 3], "b": 1}, {"a": [1, 2]})
+    assert not contains(whole, {"a": [1, 2]})
+
+
 def test_every_calculation_is_shown() -> None:
     assert [re.search(r"8000/([\w/]+)", call).group(1) for call, _ in SHOWN] == [  # type: ignore[union-attr]
-        "memory", "memory/reconcile", "kv", "concurrency", "performance", "capacity", "cost", "diagnose",
+        "memory", "memory/reconcile", "kv", "concurrency", "performance", "capacity", "recommend", "cost", "diagnose",
     ]  # fmt: skip
 
 
