@@ -12,6 +12,7 @@ from app.domain.memory_answer import MemoryAnswer
 from app.domain.performance_answer import PerformanceAnswer
 from app.services import estimates
 from app.services.capacity import capacity as plan_capacity
+from app.services.cost import cost as price
 from app.services.cost_request import CostRequest
 from app.services.requests import CapacityRequest, ConcurrencyRequest, KvRequest, MemoryRequest, PerformanceRequest
 
@@ -50,5 +51,8 @@ async def capacity(request: CapacityRequest, catalog: CatalogDep) -> CapacityAns
 
 @router.post("/cost")
 async def cost(request: CostRequest, catalog: CatalogDep) -> CostAnswer:
-    """What a million tokens, a request and a business task cost at a price and a throughput."""
-    return estimates.cost(catalog, request)
+    """What a million tokens, a request and a business task cost at a price and a throughput.
+
+    With model, deployment and workload, input and output are priced by the time that each uses.
+    """
+    return price(catalog, request)

@@ -191,6 +191,16 @@ EXAMPLES: dict[str, dict[str, tuple[str, Example]]] = {
                 "attempts_per_task": 1.2,
             },
         ),
+        "split": (
+            "Input and output priced by the time that each uses, on spot capacity",
+            {
+                "model": "llama-3.1-70b",
+                "gpu": "h100-sxm-80gb",
+                "price_kind": "spot",
+                "deployment": {"tp": 4, "weights": "fp8", "engine": "vllm"},
+                "workload": CHAT_WORKLOAD,
+            },
+        ),
     },
     "diagnose": {
         "decode": ("Slow tokens at a large batch", {"metrics": DECODE_METRICS, "slo": {"ttft_p95_s": 2, "tpot_p95_s": 0.04}}),

@@ -4,7 +4,7 @@ import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import date
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -20,17 +20,23 @@ from app.domain.value import Slug, Value
 Usd = Annotated[float, Field(ge=0, le=1e9)]
 
 
+PriceKind = Literal["on_demand", "spot", "committed"]
+"""on_demand: by the hour, ended at will; spot: spare capacity that may be reclaimed; committed: paid for a term, used or not."""
+
+
 class GpuPrice(Value):
-    """What one accelerator costs on demand; a range where the sources differ."""
+    """What one accelerator costs under one kind of price; a range where the sources differ."""
 
     slug: Slug
     """Name in the catalog."""
     gpu: Slug
     """The accelerator."""
+    kind: PriceKind = "on_demand"
+    """How the capacity is paid for."""
     low_usd_per_hour: Usd
-    """Lowest on-demand price found, per accelerator [USD/hour]."""
+    """Lowest price found, per accelerator [USD/hour]."""
     high_usd_per_hour: Usd
-    """Highest on-demand price found, per accelerator [USD/hour]."""
+    """Highest price found, per accelerator [USD/hour]."""
     priced_on: str = Field(max_length=20)
     """Month or day of the price."""
     note: str | None = None
@@ -56,7 +62,7 @@ class Catalog:
     calibrations: Calibrations = field(default_factory=Calibrations)
     """Measured set-ups, whose estimates follow their own constants."""
     _gpu_names: Mapping[str, str] = field(init=False, repr=False)
-    _price_by_gpu: Mapping[str, GpuPrice] = field(init=False, repr=False)
+    _price_by_gpu: Mapping[tuple[str, PriceKind], GpuPrice] = field(init=False, repr=False)
     _model_names: Mapping[str, str] = field(init=False, repr=False)
     _bases: Mapping[str, str] = field(init=False, repr=False)
 
@@ -65,7 +71,7 @@ class Catalog:
         aliases = {alias.casefold(): slug for slug, model in self.models.items() for alias in model.hf_aliases}
         hub_ids = {model.hf_id.casefold(): slug for slug, model in self.models.items() if model.hf_id}
         object.__setattr__(self, "_gpu_names", gpu_names)
-        object.__setattr__(self, "_price_by_gpu", {price.gpu: price for price in self.prices.values()})
+        object.__setattr__(self, "_price_by_gpu", {(price.gpu, price.kind): price for price in self.prices.values()})
         object.__setattr__(self, "_bases", names_of_bases(self.models))
         object.__setattr__(self, "_model_names", aliases | hub_ids | {slug: slug for slug in self.models})
 
@@ -87,9 +93,9 @@ class Catalog:
             raise MissingFigure("the catalog holds no constants of the step-time model", expected="a bundled catalog")
         return self.steps
 
-    def price(self, gpu: str) -> GpuPrice | None:
-        """The on-demand price of an accelerator by slug, None when the catalog has none."""
-        return self._price_by_gpu.get(gpu)
+    def price(self, gpu: str, kind: PriceKind = "on_demand") -> GpuPrice | None:
+        """The price of that kind of an accelerator by slug, None when the catalog has none."""
+        return self._price_by_gpu.get((gpu, kind))
 
     def model(self, name: str, *, field: str = "/model") -> Llm:
         """The model called `name` (slug or Hugging Face id, case-insensitive); raises UnknownName with the nearest slugs."""

@@ -1,5 +1,6 @@
 """What tokens, requests and tasks cost at a given hourly price and throughput."""
 
+from app.domain.cost_split import CostSplit
 from app.domain.provenance import Answer, Note, Step, Versions, step
 from app.domain.units import exact, plain, tidy
 from app.domain.value import Value
@@ -34,10 +35,12 @@ class CostAnswer(Answer):
     """Output tokens of the fleet in an hour."""
     input_tokens_per_hour: float | None
     """Input tokens of the fleet in an hour."""
+    split: CostSplit | None
+    """Shares of the price that input and output carry; None where no replica is modelled, and each figure carries the whole price."""
     usd_per_million_input_tokens: float | None
-    """The whole price divided by the input tokens [USD]."""
+    """The price, or the share of it that is the prompts', divided by the input tokens, cached ones too [USD]."""
     usd_per_million_output_tokens: float | None
-    """The whole price divided by the output tokens [USD]."""
+    """The price, or the share of it that is decoding's, divided by the output tokens [USD]."""
     usd_per_million_blended_tokens: float | None
     """The whole price divided by input and output tokens together [USD]."""
     usd_per_request: float | None
@@ -65,16 +68,19 @@ def answer_cost(
     throughput: Throughput,
     mean_input_tokens: float | None,
     mean_output_tokens: float | None,
+    split: tuple[CostSplit, list[Step]] | None = None,
     success_ratio: float,
     requests_per_task: float,
     attempts_per_task: float,
     assumptions: list[Note],
+    warnings: list[Note],
     versions: Versions,
 ) -> CostAnswer:
     """Unit costs of a fleet that runs at its throughput all the time.
 
     usd/M tokens = usd_per_hour / (tokens_per_s x 3600) x 1e6; usd/request = usd_per_hour / (rps x 3600). Rates are per replica [1/s],
-    prices in USD. Idle hours are not in it: at half the load every unit costs twice as much.
+    prices in USD. With a `split` (`cost_split`) input and output tokens carry their shares of the price, and add up to it; without one
+    each carries the whole. Idle hours are not in it: at half the load every unit costs twice as much.
     """
     hourly = tidy(replica_usd_per_hour * replicas)
     outputs, inputs, rps = _rates(throughput, replicas, mean_input_tokens, mean_output_tokens)
@@ -82,15 +88,21 @@ def answer_cost(
     steps = [price_step, _step("usd_per_hour", "replica_usd_per_hour x replicas", f"{plain(replica_usd_per_hour)} x {replicas}", hourly)]
     steps += _rate_steps(throughput, replicas, mean_input_tokens, mean_output_tokens, (outputs, inputs, rps))
 
-    def per_million(name: str, rate: float | None) -> float | None:
+    steps += split[1] if split else []
+
+    def per_million(name: str, rate: float | None, share: str | None = None) -> float | None:
         if rate is None:
             return None
-        value = usd_per_million(hourly, rate)
-        steps.append(_step(name, "usd_per_hour / (tokens_per_s x 3600) x 1e6", f"{plain(hourly)} / ({plain(rate)} x 3600) x 1e6", value))
+        ratio = getattr(split[0], share) if split and share else None
+        value = usd_per_million(hourly, rate) * (1 if ratio is None else ratio)
+        formula, terms = "usd_per_hour / (tokens_per_s x 3600) x 1e6", f"{plain(hourly)} / ({plain(rate)} x 3600) x 1e6"
+        if ratio is not None:
+            formula, terms = f"{formula} x {share}", f"{terms} x {plain(ratio)}"
+        steps.append(_step(name, formula, terms, value))
         return value
 
-    per_input = per_million("usd_per_million_input_tokens", inputs)
-    per_output = per_million("usd_per_million_output_tokens", outputs)
+    per_input = per_million("usd_per_million_input_tokens", inputs, "input_time_ratio")
+    per_output = per_million("usd_per_million_output_tokens", outputs, "output_time_ratio")
     blended = per_million("usd_per_million_blended_tokens", inputs + outputs if inputs and outputs else None)
     success = task = None
     if per_request is not None and rps is not None:
@@ -112,16 +124,17 @@ def answer_cost(
     monthly = tidy(hourly * HOURS_PER_MONTH)
     steps.append(_step("usd_per_month", "usd_per_hour x 730", f"{plain(hourly)} x {HOURS_PER_MONTH}", monthly))
     return CostAnswer(
-        summary=_summary(replicas, hourly, monthly, per_output, blended, per_request),
+        summary=_summary(replicas, hourly, monthly, per_input if split else None, per_output, blended, per_request),
         working=steps,
         assumptions=assumptions,
-        warnings=[*_warnings(inputs, outputs), *([contradiction] if contradiction else [])],
+        warnings=[*_warnings(inputs, outputs, split[0] if split else None), *([contradiction] if contradiction else []), *warnings],
         versions=versions,
         replicas=replicas,
         usd_per_hour=hourly,
         usd_per_month=monthly,
         output_tokens_per_hour=None if outputs is None else exact(tidy(outputs * 3600)),
         input_tokens_per_hour=None if inputs is None else exact(tidy(inputs * 3600)),
+        split=split[0] if split else None,
         usd_per_million_input_tokens=per_input,
         usd_per_million_output_tokens=per_output,
         usd_per_million_blended_tokens=blended,
@@ -131,15 +144,23 @@ def answer_cost(
     )
 
 
+def replica_rps(throughput: Throughput, mean_input: float | None, mean_output: float | None) -> float | None:
+    """Requests per second of one replica: as given, else token rate / mean tokens; None where neither tells it [requests/s]."""
+    if throughput.request_rps is not None:
+        return throughput.request_rps
+    if throughput.output_tokens_per_s and mean_output:
+        return throughput.output_tokens_per_s / mean_output
+    if throughput.input_tokens_per_s and mean_input:
+        return throughput.input_tokens_per_s / mean_input
+    return None
+
+
 def _rates(
     throughput: Throughput, replicas: int, mean_input: float | None, mean_output: float | None
 ) -> tuple[float | None, float | None, float | None]:
     """Fleet rates of output tokens, input tokens and requests; missing ones follow from the request lengths where those are given."""
-    outputs, inputs, rps = throughput.output_tokens_per_s, throughput.input_tokens_per_s, throughput.request_rps
-    if rps is None and outputs and mean_output:
-        rps = outputs / mean_output
-    elif rps is None and inputs and mean_input:
-        rps = inputs / mean_input
+    outputs, inputs = throughput.output_tokens_per_s, throughput.input_tokens_per_s
+    rps = replica_rps(throughput, mean_input, mean_output)
     if outputs is None and rps and mean_output:
         outputs = rps * mean_output
     if inputs is None and rps and mean_input:
@@ -209,10 +230,18 @@ def _step(name: str, formula: str, substituted: str, value: float) -> Step:
 
 
 def _summary(
-    replicas: int, hourly: float, monthly: float, per_output: float | None, blended: float | None, per_request: float | None
+    replicas: int,
+    hourly: float,
+    monthly: float,
+    per_input: float | None,
+    per_output: float | None,
+    blended: float | None,
+    per_request: float | None,
 ) -> str:
     fleet = "One replica costs" if replicas == 1 else f"{replicas} replicas cost"
     parts = [f"{fleet} ${hourly:,.2f} per hour (${monthly:,.0f} per month)"]
+    if per_input is not None:
+        parts.append(f"${per_input:.3g} per million input tokens")
     if per_output is not None:
         parts.append(f"${per_output:.3g} per million output tokens")
     if blended is not None:
@@ -222,13 +251,23 @@ def _summary(
     return ", ".join(parts) + ", while the rate is sustained."
 
 
-def _warnings(inputs: float | None, outputs: float | None) -> list[Note]:
+def _warnings(inputs: float | None, outputs: float | None, split: CostSplit | None) -> list[Note]:
     warnings = [Note(code="full_load", message="Unit costs hold while the throughput is sustained; idle hours make every unit dearer.")]
-    if inputs is not None and outputs is not None:
+    if split is not None:
+        if split.saturated:
+            message = (
+                f"The replica is modelled to end {split.request_rps:.3g} requests/s, less than the rate: the price is split as there, "
+                "and the units are cheaper than such a replica makes them."
+            )
+            warnings.append(Note(code="above_modelled_rate", message=message))
+    elif inputs is not None and outputs is not None:
         warnings.append(
             Note(
                 code="cost_not_split",
-                message="Input and output figures each carry the whole price and cannot be added; the blended figure is for both together.",
+                message=(
+                    "Input and output figures each carry the whole price and cannot be added; the blended figure is for both together. "
+                    "They are split by the time of the steps where model, gpu, a deployment with its engine and a workload are given."
+                ),
             )
         )
     elif inputs is None and outputs is None:

@@ -22,17 +22,26 @@ def performance_steps(performance: Performance, state: LoadState, request_rps: f
 
     The running sequences and the parts of the waiting solve equations that contain each other (`serving`): they are given as found.
     """
+    return [
+        *memory_steps(performance.llm, performance.gpu, performance.deployment, performance.found),
+        *load_steps(performance, state),
+        *_times(performance, state),
+        *_rates(performance, state, request_rps, batching),
+    ]
+
+
+def load_steps(performance: Performance, state: LoadState) -> list[Step]:
+    """Constants, terms of a step, and the steps of this load without and with prompt tokens."""
     share = state.running / performance.work.pp
     decoding = max(1.0, share)
     steps = [
-        *memory_steps(performance.llm, performance.gpu, performance.deployment, performance.found),
         *constant_steps(performance.model, performance.step_class),
         *term_steps(performance.timer, performance.model.kernels),
         *iteration_steps(performance.timer, state.decode, "decode", decoding, 0, performance.draft_s(share)),
     ]
     if state.prompt_step_ratio:
         steps += _mixed(performance, state, share)
-    return [*steps, *_times(performance, state), *_rates(performance, state, request_rps, batching)]
+    return steps
 
 
 def _mixed(performance: Performance, state: LoadState, share: float) -> Iterator[Step]:

@@ -4,10 +4,13 @@ from typing import Annotated
 
 from pydantic import Field, PositiveInt, model_validator
 
+from app.domain.calibration import CalibrationChoice
+from app.domain.catalog import PriceKind
 from app.domain.cost import Throughput
+from app.domain.deployment import Deployment
 from app.domain.value import Given
 from app.domain.workload import Rps, TokensPerS, Workload
-from app.services.requests import Name, Usd
+from app.services.requests import ModelRef, Name, Usd
 
 Factor = Annotated[float, Field(ge=1, le=1e6)]
 
@@ -18,11 +21,19 @@ class CostRequest(Given):
     replica_usd_per_hour: Usd | None = None
     """Price of one replica; or give gpu, gpus and usd_per_gpu_hour [USD/hour]."""
     gpu: Name | None = None
-    """Catalog slug whose on-demand price is used when usd_per_gpu_hour is left out."""
+    """Catalog slug; its price is used when usd_per_gpu_hour and replica_usd_per_hour are left out."""
+    price_kind: PriceKind = "on_demand"
+    """Which price of the catalog is used, or what kind the given price is."""
     gpus: PositiveInt | None = Field(default=None, le=10**6)
-    """Accelerators of one replica."""
+    """Accelerators of one replica; those of the deployment when left out."""
     usd_per_gpu_hour: Usd | None = None
     """Price of one accelerator [USD/hour]."""
+    model: ModelRef | None = None
+    """The model; with gpu, a deployment that names its engine, and a workload, input and output are priced by the time that each uses."""
+    deployment: Deployment | None = None
+    """How one replica runs."""
+    calibration: CalibrationChoice = None
+    """Id of the calibration whose constants the steps take, or `none`; left out: that of this very set-up, where there is one."""
     replicas: Annotated[int, Field(ge=1, le=10**6)] = 1
     """Replicas that are paid for."""
     output_tokens_per_s: TokensPerS | None = None
@@ -43,13 +54,28 @@ class CostRequest(Given):
     @model_validator(mode="after")
     def _one_price(self) -> "CostRequest":
         if self.replica_usd_per_hour is not None:
-            if self.gpus is not None or self.usd_per_gpu_hour is not None or self.gpu is not None:
+            if self.gpus is not None or self.usd_per_gpu_hour is not None or (self.gpu is not None and self.model is None):
                 raise ValueError("give either replica_usd_per_hour, or gpus with usd_per_gpu_hour or gpu")
-        elif self.gpus is None or (self.usd_per_gpu_hour is None and self.gpu is None):
+        elif self.num_gpus is None or (self.usd_per_gpu_hour is None and self.gpu is None):
             raise ValueError(
                 "a price is needed: replica_usd_per_hour, or gpus with usd_per_gpu_hour or a gpu that has a price in the catalog"
             )
         return self
+
+    @model_validator(mode="after")
+    def _whole_replica(self) -> "CostRequest":
+        if self.model is None and (self.deployment is not None or self.calibration is not None):
+            raise ValueError("deployment and calibration belong to a model")
+        if self.model is not None and (self.gpu is None or self.deployment is None or self.workload is None):
+            raise ValueError("a model is priced with a gpu, a deployment and a workload")
+        if self.deployment is not None and self.gpus is not None and self.gpus != self.deployment.num_gpus:
+            raise ValueError(f"gpus is {self.gpus}, but the deployment has {self.deployment.num_gpus} (tp x pp x dp)")
+        return self
+
+    @property
+    def num_gpus(self) -> int | None:
+        """Accelerators of one replica."""
+        return self.gpus if self.gpus is not None or self.deployment is None else self.deployment.num_gpus
 
     @property
     def throughput(self) -> Throughput:

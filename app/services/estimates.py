@@ -7,7 +7,6 @@ from pydantic import BaseModel
 
 from app.domain.catalog import Catalog
 from app.domain.concurrency import ConcurrencyAnswer, answer_concurrency
-from app.domain.cost import CostAnswer, Throughput, answer_cost
 from app.domain.demand import demand_of
 from app.domain.deployment import Deployment, check_layout
 from app.domain.kv_answer import KvAnswer, answer_kv
@@ -19,9 +18,9 @@ from app.domain.performance_answer import PerformanceAnswer, answer_performance
 from app.domain.provenance import Answer, Note, Step
 from app.services.assumptions import cache_defaults, checkpoint_notes, default_used, defaults_used, deployment_defaults
 from app.services.capacity import capacity, check_prefix
+from app.services.cost import cost
 from app.services.cost_request import CostRequest
 from app.services.prefix_cache import prefix_cache_of
-from app.services.prices import replica_price
 from app.services.references import as_deployed, engine_of, resolve_gpu, resolve_model, resolve_served, with_draft
 from app.services.requests import CapacityRequest, ConcurrencyRequest, KvRequest, MemoryRequest, PerformanceRequest
 from app.services.versions import versions_of
@@ -133,37 +132,6 @@ def performance(catalog: Catalog, request: PerformanceRequest) -> PerformanceAns
         versions=versions_of(catalog),
     )
     return steps.warned(answer)
-
-
-def cost(catalog: Catalog, request: CostRequest) -> CostAnswer:
-    """What tokens, requests and tasks cost; raises PlannerError when the catalog has no price for the accelerator."""
-    notes = defaults_used(request, "replicas", "success_ratio", "requests_per_task", "attempts_per_task")
-    hourly, price_step = replica_price(catalog, request, notes)
-    throughput, mean_input, mean_output = request.throughput, None, None
-    if request.workload is not None:
-        notes += defaults_used(request.workload, "token_growth_ratio")
-        demand = demand_of(request.workload)
-        mean_input, mean_output = demand.mean_input_tokens, demand.mean_output_tokens
-        if throughput == Throughput():
-            rate = (request.workload.mean_rps or request.workload.peak_rps) / request.replicas
-            throughput = Throughput(request_rps=rate)
-            which = "mean_rps" if request.workload.mean_rps is not None else "peak_rps"
-            notes.append(
-                Note(code="rate_from_workload", message=f"No throughput is given: the {which} of the workload is spread over the replicas.")
-            )
-    return answer_cost(
-        replica_usd_per_hour=hourly,
-        replicas=request.replicas,
-        price_step=price_step,
-        throughput=throughput,
-        mean_input_tokens=mean_input,
-        mean_output_tokens=mean_output,
-        success_ratio=request.success_ratio,
-        requests_per_task=request.requests_per_task,
-        attempts_per_task=request.attempts_per_task,
-        assumptions=notes,
-        versions=versions_of(catalog),
-    )
 
 
 CALCULATIONS: Final[Mapping[str, tuple[type[BaseModel], Callable[[Catalog, Any], Answer]]]] = {

@@ -1,6 +1,6 @@
-"""What an accelerator or a replica costs an hour: as the request says, else the catalog's on-demand price."""
+"""What an accelerator or a replica costs an hour: as the request says, else the catalog's price of the kind that it asks for."""
 
-from app.domain.catalog import Catalog
+from app.domain.catalog import Catalog, PriceKind
 from app.domain.errors import MissingFigure
 from app.domain.hardware import Gpu
 from app.domain.provenance import Note, Step, step
@@ -27,25 +27,27 @@ def replica_price(catalog: Catalog, request: CostRequest, notes: list[Note]) -> 
         return request.replica_usd_per_hour, step(
             "replica_usd_per_hour", "given", plain(request.replica_usd_per_hour), request.replica_usd_per_hour, "USD/hour", "request"
         )
-    assert request.gpus is not None  # noqa: S101 - the request type asks for it
+    assert request.num_gpus is not None  # noqa: S101 - the request type asks for it
     price, source = request.usd_per_gpu_hour, "request"
     gpu = None if request.gpu is None else resolve_gpu(catalog, request.gpu)  # an unknown name is refused beside a price, too
     if price is None:
         assert gpu is not None  # noqa: S101 - the request type asks for one of the two
-        found = _catalog_price(catalog, gpu.slug, notes)
+        found = _catalog_price(catalog, gpu.slug, notes, request.price_kind)
         if found is None:
+            kind = request.price_kind
+            priced = catalog.price(gpu.slug) is not None
             raise MissingFigure(
-                f"the catalog has no price for {gpu.slug}",
-                field="/gpu",
-                value=gpu.slug,
+                f"the catalog has no {_WORDS[kind]} price for {gpu.slug}",
+                field="/price_kind" if priced else "/gpu",
+                value=kind if priced else gpu.slug,
                 expected="usd_per_gpu_hour, or replica_usd_per_hour",
             )
         price, source = found
-    hourly = tidy(price * request.gpus)
+    hourly = tidy(price * request.num_gpus)
     return hourly, step(
         "replica_usd_per_hour",
         "gpus x usd_per_gpu_hour",
-        f"{request.gpus} x {plain(price)}",
+        f"{request.num_gpus} x {plain(price)}",
         hourly,
         "USD/hour",
         source,
@@ -53,9 +55,21 @@ def replica_price(catalog: Catalog, request: CostRequest, notes: list[Note]) -> 
     )
 
 
-def _catalog_price(catalog: Catalog, gpu: str, notes: list[Note]) -> tuple[float, str] | None:
-    """The lowest on-demand price of an accelerator, None when the catalog has none."""
-    price = catalog.price(gpu)
+def price_warnings(kind: PriceKind) -> list[Note]:
+    """What a kind of price leaves out."""
+    if kind == "spot":
+        return [Note(code="spot_interruptions", message="Spot capacity may be reclaimed at any time: what that loses is extra.")]
+    if kind == "committed":
+        return [Note(code="committed_term", message="Committed capacity is paid for to the end of its term, used or not.")]
+    return []
+
+
+_WORDS: dict[PriceKind, str] = {"on_demand": "on-demand", "spot": "spot", "committed": "committed"}
+
+
+def _catalog_price(catalog: Catalog, gpu: str, notes: list[Note], kind: PriceKind = "on_demand") -> tuple[float, str] | None:
+    """The lowest price of that kind of an accelerator, None when the catalog has none."""
+    price = catalog.price(gpu, kind)
     if price is None:
         return None
     span = f" to {plain(price.high_usd_per_hour)}" if price.high_usd_per_hour != price.low_usd_per_hour else ""
@@ -63,7 +77,7 @@ def _catalog_price(catalog: Catalog, gpu: str, notes: list[Note]) -> tuple[float
         Note(
             code="catalog_price",
             message=(
-                f"usd_per_gpu_hour was not given: the lowest on-demand price of {gpu}, {plain(price.low_usd_per_hour)}{span} USD "
+                f"usd_per_gpu_hour was not given: the lowest {_WORDS[kind]} price of {gpu}, {plain(price.low_usd_per_hour)}{span} USD "
                 f"({price.priced_on})."
             ),
         )

@@ -18,7 +18,7 @@ BUNDLED = load_bundled()
 
 
 def test_counts() -> None:
-    assert (len(BUNDLED.gpus), len(BUNDLED.models), len(BUNDLED.prices)) == (63, 342, 22)
+    assert (len(BUNDLED.gpus), len(BUNDLED.models), len(BUNDLED.prices)) == (63, 342, 32)
 
 
 def test_every_file_is_read() -> None:
@@ -165,7 +165,7 @@ def test_loading_is_quick_enough_for_a_start() -> None:
 
 @pytest.fixture
 def copied(tmp_path: Path) -> Path:
-    for folder in ("gpus", "models", "prices", "engines"):
+    for folder in ("gpus", "models", "prices", "engines", "steps"):
         shutil.copytree(PACKAGE / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
     return tmp_path
 

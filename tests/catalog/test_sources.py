@@ -128,6 +128,8 @@ def test_native_element_type_says_where_it_was_read(slug: str) -> None:
 @pytest.mark.parametrize("slug", sorted(BUNDLED.prices))
 def test_prices_are_ranges_with_a_day(slug: str) -> None:
     price = BUNDLED.prices[slug]
-    assert slug == f"{price.gpu}-on-demand"
+    assert slug == f"{price.gpu}-{price.kind.replace('_', '-')}"
+    on_demand = BUNDLED.prices[f"{price.gpu}-on-demand"]
+    assert price.low_usd_per_hour <= on_demand.high_usd_per_hour
     assert 0 < price.low_usd_per_hour <= price.high_usd_per_hour
     assert re.fullmatch(r"20\d\d-\d\d(-\d\d)?", price.priced_on)

@@ -17,7 +17,7 @@ def cost(
     return answer_cost(
         replica_usd_per_hour=hourly, replicas=replicas, price_step=PRICE, throughput=throughput, mean_input_tokens=prompt,
         mean_output_tokens=output, success_ratio=success, requests_per_task=requests, attempts_per_task=attempts, assumptions=[],
-        versions=Versions(planner="test", catalog="test"),
+        warnings=[], versions=Versions(planner="test", catalog="test"),
     )  # fmt: skip
 
 

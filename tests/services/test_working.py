@@ -217,11 +217,9 @@ def test_cost(body: dict[str, Any]) -> None:
     assert (answer.split is None) is ("model" not in body or "engine" not in body["deployment"])
     if answer.split is not None:
         agree(answer.split, working, "input_time_ratio", "output_time_ratio")
-        hourly = sum(
-            getattr(answer, f"usd_per_million_{each}_tokens") * getattr(answer, f"{each}_tokens_per_hour") / 1e6
-            for each in ("input", "output")
-        )
-        assert hourly == pytest.approx(answer.usd_per_hour)
+        inputs = answer.usd_per_million_input_tokens * answer.input_tokens_per_hour
+        outputs = answer.usd_per_million_output_tokens * answer.output_tokens_per_hour
+        assert (inputs + outputs) / 1e6 == pytest.approx(answer.usd_per_hour)
     for which in ("input", "output"):
         hourly = getattr(answer, f"{which}_tokens_per_hour")
         assert hourly is None or hourly == pytest.approx(working[f"{which}_tokens_per_s"] * 3600)
