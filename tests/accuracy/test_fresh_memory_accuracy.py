@@ -13,6 +13,8 @@ from app.accuracy.sets import APART, FITTED_BARE, FRESH, FRESH_BARE, compared_se
 from app.cli import cli
 from app.services.catalog import CatalogHolder
 
+pytestmark = pytest.mark.slow
+
 README = Path(__file__).parents[2] / "README.md"
 
 

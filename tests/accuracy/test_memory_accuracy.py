@@ -19,6 +19,8 @@ from app.domain.catalog import Catalog
 from app.domain.units import GIB
 from app.services.catalog import CatalogHolder
 
+pytestmark = pytest.mark.slow
+
 CASES = Path(__file__).with_name("memory_cases.jsonl")
 README = Path(__file__).parents[2] / "README.md"
 

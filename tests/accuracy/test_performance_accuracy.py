@@ -19,6 +19,8 @@ from app.cli import cli
 from app.domain.step_constants import StepModel
 from app.services.catalog import CatalogHolder
 
+pytestmark = pytest.mark.slow
+
 POINTS, CASES, FOLDS, PRIORS, MISSES = (
     Path(__file__).with_name(name)
     for name in ("serving_points.jsonl", "throughput_cases.jsonl", "step_folds", "step_priors.yaml", "known_misses.yaml")

@@ -8,6 +8,8 @@ import pytest
 from app.domain.errors import InvalidInput
 from app.importers.engine_log import read_log
 
+pytestmark = pytest.mark.slow
+
 POOL = "INFO [gpu_worker.py:1] Available KV cache memory: 5.00 GiB\nINFO [kv_cache_utils.py:1] GPU KV cache size: 40,960 tokens\n"
 
 

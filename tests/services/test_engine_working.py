@@ -7,6 +7,8 @@ import pytest
 
 from tests.services.calculator import agree, answers, redo
 
+pytestmark = pytest.mark.slow
+
 MODELS = {
     "dense": "llama-3.1-8b", "dense_large": "llama-3.1-70b", "moe": "mixtral-8x7b", "moe_mxfp4": "gpt-oss-120b", "latent": "deepseek-v3",
     "latent_indexed": "deepseek-v3.2", "compressed": "deepseek-v4-flash", "windowed": "gemma-3-27b", "chunked": "llama-4-scout",
