@@ -76,8 +76,8 @@ class PoolShares(NamedTuple):
 def block_unit(found: Fit) -> int:
     """Tokens that are shared together: the least common multiple of the blocks of all groups of layers, on each context-parallel rank.
 
-    Source: https://github.com/vllm-project/vllm/blob/main/vllm/v1/core/kv_cache_coordinator.py (lcm_block_size); one token for the
-    generic engine.
+    Source: https://github.com/vllm-project/vllm/blob/main/vllm/v1/core/kv_cache_coordinator.py (scheduler_block_size); one token for the
+    generic engine. Not modelled: beside drafts of EAGLE or prediction layers vLLM finds one block less.
     """
     pool = found.pool
     if isinstance(pool, PagedPool):
