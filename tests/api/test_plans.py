@@ -73,7 +73,7 @@ REFUSED: list[tuple[Json, str]] = [
     ({"request": {"model": "llama-3.1-70b"}}, "/request/gpu"),
     ({"request": {**MEMORY, "gpus": 4}}, "/request/gpus"),
     ({"kind": "weather"}, "/kind"),
-    ({"kind": "cost"}, "/request/model"),
+    ({"kind": "cost", "request": {"replica_usd_per_hour": 20, "concurrency": 4}}, "/request/concurrency"),
     ({"name": ""}, "/name"),
     ({"name": "   "}, "/name"),
     ({"name": "two\nlines"}, "/name"),

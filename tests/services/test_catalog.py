@@ -42,7 +42,7 @@ def release(*, gpus: dict[str, Gpu] | None = None, models: dict[str, Llm] | None
 def test_the_first_start_stores_everything(own_engine: Engine) -> None:
     with Session(own_engine) as session, session.begin():
         report = sync_bundled(session)
-    assert len(report.inserted) == 63 + 342 + 22
+    assert len(report.inserted) == 63 + 342 + 32
     assert "models/llama-3.1-70b" in report.inserted
     assert (report.updated, report.deleted, report.kept_own, report.shared_names, report.revision) == ((), (), (), (), 1)
 
@@ -60,7 +60,7 @@ def test_starts_at_the_same_time_do_it_once(own_engine: Engine) -> None:
 
     with ThreadPoolExecutor(6) as starts:
         reports = list(starts.map(start, range(6)))
-    assert sorted(len(report.inserted) for report in reports) == [0, 0, 0, 0, 0, 63 + 342 + 22]
+    assert sorted(len(report.inserted) for report in reports) == [0, 0, 0, 0, 0, 63 + 342 + 32]
     assert {report.revision for report in reports} == {1}
 
 
