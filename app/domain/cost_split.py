@@ -35,7 +35,8 @@ def cost_split(performance: Performance, request_rps: float) -> tuple[CostSplit,
     one of either and prompts take f x (t_m - t_d). Idle time is shared like busy time. The replica must hold a request
     (`performance.places` >= 1). Source: `serving`, `step`.
     """
-    open_state = performance.serving.open(request_rps)
+    # Rates far beyond what it ends are not solved for: their steps would hold more sequences than numbers do.
+    open_state = performance.serving.open(request_rps) if request_rps < performance.saturated.request_rps else None
     state = open_state or performance.saturated
     decoding = min(1.0, state.running / performance.work.pp)
     decode_s, mixed_s, often = state.decode.total_s, state.mixed.total_s, state.prompt_step_ratio
