@@ -8,14 +8,12 @@ from typing import Any, Literal
 
 from app.accuracy.records import RecordsUnreadable
 from app.domain.batching import NATURAL_WIDTH_RATIO
+from app.domain.performance import BENCHMARK_WAVES
 from app.domain.value import Value
 
 Load = Literal["closed", "burst", "static_batch", "open", "offline"]
 """closed: C requests at a time, many waves; burst: all at once, one wave, over HTTP; static_batch: one batch without a server; open: at a
 rate; offline: as many as the engine takes."""
-BENCHMARK_WAVES = 10
-"""Closed-loop harnesses send ten prompts for each unit of concurrency:
-https://github.com/SemiAnalysisAI/InferenceX/tree/main/benchmarks (num-prompts)."""
 BENCHMARK_WIDTH_RATIO = 0.2 / 0.9
 """Width of lengths drawn evenly from 0.8 to 1.0 of the nominal ones / their mean."""
 POLLED_FROM = 16
@@ -41,7 +39,7 @@ class LoadRecord(Value):
     output_tokens: float
     concurrency: int | None
     request_rps: float | None
-    num_requests: int | None
+    num_waves: float | None
     length_width_ratio: float
     output_tokens_per_s: float | None
     ttft_s: float | None
@@ -132,7 +130,7 @@ def _serving_point(row: dict[str, Any]) -> LoadRecord:
         output_tokens=row["output_tokens_mean"],
         concurrency=row["concurrency"],
         request_rps=None,
-        num_requests=BENCHMARK_WAVES * row["concurrency"],
+        num_waves=BENCHMARK_WAVES,
         length_width_ratio=BENCHMARK_WIDTH_RATIO if row["length_distribution"].startswith("uniform") else 0.0,
         output_tokens_per_s=None,
         ttft_s=row["ttft_s_mean"],
@@ -194,7 +192,7 @@ def _throughput_case(row: dict[str, Any]) -> LoadRecord | LeftOutLoad:
         output_tokens=max(1.0, row["osl_mean"]),
         concurrency=concurrency,
         request_rps=row["request_rate_rps"] and row["request_rate_rps"] / replicas,
-        num_requests={"burst": 1, "static_batch": 1, "closed": BENCHMARK_WAVES}.get(load, 0) * (concurrency or 0) or None,
+        num_waves={"burst": 1, "static_batch": 1, "closed": BENCHMARK_WAVES}.get(load),
         length_width_ratio=0.0 if fixed else NATURAL_WIDTH_RATIO,
         output_tokens_per_s=row["output_tok_s_total"] and row["output_tok_s_total"] / replicas,
         ttft_s=_seconds(row["ttft_ms_mean"], row["ttft_ms_p50"]),

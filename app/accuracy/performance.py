@@ -161,7 +161,7 @@ def recorded_performance(catalog: Catalog, record: LoadRecord) -> Performance:
         catalog.engine(deployment.engine, deployment.engine_version),
         catalog.step_model,
         Lengths(record.input_tokens, record.output_tokens),
-        num_requests=record.num_requests,
+        num_waves=record.num_waves,
         length_width_ratio=record.length_width_ratio,
         load=_LOADS.get(record.load, "served"),
     )

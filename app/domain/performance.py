@@ -23,6 +23,9 @@ from app.domain.step_work import Contexts, StepWork, step_work
 USUAL_TOKEN_BUDGET = 8192
 """Tokens of a step where the engine is not named: the default of vLLM servers on large devices, of SGLang's chunks and of
 TensorRT-LLM (https://github.com/vllm-project/vllm/blob/v0.19.1/vllm/engine/arg_utils.py, https://docs.sglang.io/)."""
+BENCHMARK_WAVES = 10
+"""Requests that a closed-loop benchmark sends for each unit of concurrency:
+https://github.com/SemiAnalysisAI/InferenceX/tree/main/benchmarks (num-prompts)."""
 USUAL_PLACES = 1024
 """Sequences where neither the cache of the model nor max_num_seqs limits them: the default of vLLM servers on large devices."""
 MOST_SEQUENCES = 65536
@@ -74,7 +77,7 @@ class Performance:
     """Prompt tokens of one step over all dp ranks; infinite where prompts are not cut [tokens]."""
     draft: StepTimer | None
     """Steps of the draft model."""
-    num_requests: float | None = None
+    num_waves: float | None = None
     length_width_ratio: float = 0.0
 
     @cached_property
@@ -109,7 +112,7 @@ class Performance:
             draft_s=None if speculative is None else self.draft_s,
             token_budget=self.token_budget,
             most_admitted=self.places,
-            num_requests=self.num_requests,
+            num_waves=self.num_waves,
             poll_interval_steps=self.deployment.poll_interval_steps,
             prefill_first=self.deployment.engine in self.model.prefill_first,
             length_width_ratio=self.length_width_ratio,
@@ -230,7 +233,7 @@ def performance_of(
     lengths: Lengths,
     *,
     draft: Llm | None = None,
-    num_requests: float | None = None,
+    num_waves: float | None = None,
     length_width_ratio: float = 0.0,
     load: Load = "served",
     parts: StepParts | None = None,
@@ -265,7 +268,7 @@ def performance_of(
         limit,
         _token_budget(found, deployment),
         timer,
-        num_requests,
+        num_waves,
         length_width_ratio,
     )
 

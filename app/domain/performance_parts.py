@@ -40,7 +40,7 @@ class WaitingParts(Value):
     prompts_ahead_s: float
     """Behind prompts that arrived before [s]."""
     start_s: float
-    """Behind the burst with which a run of num_requests starts; 0 in the steady state [s]."""
+    """Behind the burst with which a run of some waves of requests starts; 0 in the steady state [s]."""
     admission_s: float
     """Until a place in the cache is free [s]."""
 

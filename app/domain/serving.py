@@ -60,8 +60,8 @@ class Serving:
     """Prompt tokens of one step of all ranks of a group; infinite when prompts are not cut [tokens]."""
     most_admitted: float
     """Requests that the cache and max_num_seqs of the replica hold."""
-    num_requests: float | None = None
-    """Length of a closed-loop run that starts with all its requests at once; None is the steady state."""
+    num_waves: float | None = None
+    """Requests of a closed-loop run that starts with all of its concurrency at once / that concurrency; None is the steady state."""
     length_width_ratio: float = 0.0
     """Width of the range of output lengths / mean; requests that start together stay together when it is 0."""
     poll_interval_steps: int = 1
@@ -155,15 +155,15 @@ class Serving:
         both = IterationTime(*(one + other for one, other in zip(decode, chunk, strict=True)))
         return _Interference(decode, both, tokens / steps, lam * steps, lam * steps * chunk.total_s, decode.total_s)
 
-    def _start_share(self, concurrency: float, admitted: float, alone: float, decode_s: float) -> float:
+    def _start_share(self, admitted: float, alone: float, decode_s: float) -> float:
         """Share of a burst of prompts that the mean request of a run waits for; 0 in the steady state.
 
         (1/n) (1 + sum over waves w < n of max(0, 1 - W / S)): S = A x alone, the burst; in wave w requests have spread over
         W = [mixed: S] + width x output x step x sqrt(w). sum of sqrt(w) = 2/3 n^1.5 + n^0.5 / 2 - 0.2079 (Euler-Maclaurin).
         """
-        if self.num_requests is None:
+        if self.num_waves is None:
             return 0.0
-        waves = max(1.0, self.num_requests / concurrency)
+        waves = max(1.0, self.num_waves)
         burst_s = admitted / self.groups * alone
         spread = self.length_width_ratio * self.output_tokens / self.tokens_per_step * decode_s / burst_s
         together = 0.0
@@ -189,7 +189,7 @@ class Serving:
         constants, steps = self.timer.constants, self.prefill_steps
         found = found or self._interference(running, lam)
         decode, mixed = found.decode, found.mixed
-        share = self._start_share(concurrency, admitted, alone, decode.total_s)
+        share = self._start_share(admitted, alone, decode.total_s)
         often = (1 - share / 2) * found.often
         step_s = decode.total_s + often * (mixed.total_s - decode.total_s)
         prompt_s = steps * self.step(0 if self.prefill_first else running, self.computed_tokens / steps).total_s
@@ -211,7 +211,7 @@ class Serving:
         inside_s = waiting.ttft_s + decode_s
         if concurrency > admitted:
             # Of a single wave nobody comes after: the mean request waits for half of those without a place.
-            half = 0.5 if self.num_requests is not None and self.num_requests <= concurrency else 1.0
+            half = 0.5 if self.num_waves is not None and self.num_waves <= 1 else 1.0
             waiting = waiting._replace(admission_s=half * (concurrency - admitted) / admitted * inside_s)
         return LoadState(
             concurrency,
@@ -271,7 +271,7 @@ class Serving:
         busy = rate * self.crowded_s
         if busy >= 1 or (not self.prefill_first and rate * step_s * self.computed_tokens > self.token_budget):
             return None
-        steady = self if self.num_requests is None else replace(self, num_requests=None)
+        steady = self if self.num_waves is None else replace(self, num_waves=None)
         state = steady._state(1, 1, running, rate * step_s, alone, between)
         decode_s = self.decode_steps * state.step_s
         own, constants, places = state.waiting, self.timer.constants, self.most_admitted

@@ -88,7 +88,7 @@ def fitted(catalog: Catalog, new: NewCalibration) -> tuple[Setup, Fitted]:
     model = catalog.step_model
     engine, draft, parts = engine_of(catalog, deployment), deployment.draft, step_parts(llm, gpu, deployment, model)
 
-    def replica(point: LoadPoint, num_requests: float | None) -> Performance:
+    def replica(point: LoadPoint, num_waves: float | None) -> Performance:
         return performance_of(
             llm,
             gpu,
@@ -97,7 +97,7 @@ def fitted(catalog: Catalog, new: NewCalibration) -> tuple[Setup, Fitted]:
             model,
             Lengths(point.mean_input_tokens or 0, point.mean_output_tokens or 0),
             draft=draft,
-            num_requests=num_requests,
+            num_waves=num_waves,
             length_width_ratio=new.length_width_ratio,
             parts=parts,
         )
@@ -108,8 +108,8 @@ def fitted(catalog: Catalog, new: NewCalibration) -> tuple[Setup, Fitted]:
         reason = _unusable(point) or ("neither a concurrency nor a rate with mean latencies is stated" if load is None else None)
         measurement = None
         if load is not None and reason is None:
-            concurrency, num_requests = load
-            performance = replica(point, num_requests)
+            concurrency, num_waves = load
+            performance = replica(point, num_waves)
             if performance.places < 1:
                 found = performance.found
                 detail = f"this deployment serves no request of point {number} ({found.verdict}, limited by {found.limiting})"
@@ -148,7 +148,7 @@ def _gone(calibration_id: UUID) -> Calibration:
 
 
 def _load(point: LoadPoint) -> tuple[float, float | None] | None:
-    """(requests in the system, requests of a run that starts with as many at once or None for the steady state); None where not known.
+    """(requests in the system, waves of as many in a run that starts with them at once or None for the steady state); None where not known.
 
     A rate keeps as many requests in flight as Little's law says; neither a rate nor a concurrency means that all were sent at once.
     """
@@ -157,7 +157,7 @@ def _load(point: LoadPoint) -> tuple[float, float | None] | None:
     if point.num_completed is None:
         return None if point.concurrency is None else (max(1.0, point.concurrency), None)
     concurrency = max(1.0, min(point.concurrency or point.num_completed, point.num_completed))
-    return concurrency, point.num_completed
+    return concurrency, point.num_completed / concurrency
 
 
 def _measured(point: LoadPoint) -> dict[Quantity, float]:

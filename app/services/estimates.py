@@ -12,10 +12,11 @@ from app.domain.deployment import Deployment, check_layout
 from app.domain.kv_answer import KvAnswer, answer_kv
 from app.domain.kv_engine import KvInEngine, kv_in_engine
 from app.domain.memory_answer import MemoryAnswer, answer_memory
+from app.domain.performance import BENCHMARK_WAVES, performance_of
 from app.domain.performance import Lengths as RequestLengths
-from app.domain.performance import performance_of
 from app.domain.performance_answer import PerformanceAnswer, answer_performance
 from app.domain.provenance import Answer, Note, Step
+from app.domain.units import plain
 from app.services.assumptions import cache_defaults, checkpoint_notes, default_used, defaults_used, deployment_defaults
 from app.services.capacity import capacity, check_prefix
 from app.services.cost import cost
@@ -112,6 +113,11 @@ def performance(catalog: Catalog, request: PerformanceRequest) -> PerformanceAns
     notes += defaults_used(request, "prefix_hit_ratio", "batching")
     steps = catalog.calibrations.steps(catalog.step_model, llm, gpu, deployment, request.calibration)
     notes += steps.assumptions
+    num_waves = None
+    if request.concurrency is not None and request.batching == "continuous":
+        num_waves = request.num_requests / request.concurrency if request.num_requests else BENCHMARK_WAVES
+        if not request.num_requests:
+            notes.append(_usual_run(request.concurrency))
     found = performance_of(
         llm,
         gpu,
@@ -120,7 +126,7 @@ def performance(catalog: Catalog, request: PerformanceRequest) -> PerformanceAns
         steps.model,
         RequestLengths(request.input_tokens, request.output_tokens, request.prefix_hit_ratio),
         draft=deployment.draft,
-        num_requests=request.num_requests,
+        num_waves=num_waves,
         length_width_ratio=request.length_width_ratio,
     )
     answer = answer_performance(
@@ -132,6 +138,15 @@ def performance(catalog: Catalog, request: PerformanceRequest) -> PerformanceAns
         versions=versions_of(catalog),
     )
     return steps.warned(answer)
+
+
+def _usual_run(concurrency: float) -> Note:
+    return Note(
+        code="default_num_requests",
+        message=f"num_requests was not given: a closed loop of {plain(BENCHMARK_WAVES * concurrency)} requests is taken, as benchmarks "
+        f"send them, of which {plain(concurrency)} start at once and wait for one another: the mean TTFT shows it. A very large "
+        "num_requests is the steady state.",
+    )
 
 
 CALCULATIONS: Final[Mapping[str, tuple[type[BaseModel], Callable[[Catalog, Any], Answer]]]] = {

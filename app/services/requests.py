@@ -220,7 +220,8 @@ class PerformanceRequest(Given):
     batching: Batching = "continuous"
     """continuous: requests join and leave at every step; dynamic: the next batch is what arrived meanwhile; static: full batches only."""
     num_requests: Annotated[int, Field(ge=1, le=10**9)] | None = None
-    """Requests of a benchmark run that sends `concurrency` of them at once and then keeps as many; left out: the steady state."""
+    """Requests of a closed-loop run that sends `concurrency` of them at once and then keeps as many; left out: ten times the
+    concurrency, as benchmarks do. A very large number is the steady state."""
     length_width_ratio: Annotated[float, Field(ge=0, le=2)] = 0
     """Of such a run: width of the range from which output lengths are drawn / mean; 0: all outputs are equally long."""
     calibration: CalibrationChoice = None

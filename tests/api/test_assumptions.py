@@ -25,8 +25,8 @@ CASES: dict[str, tuple[dict[str, Any], set[str], dict[str, Any]]] = {
     ),
     "/performance": (
         REPLICA | {"input_tokens": 1000, "output_tokens": 100, "concurrency": 8},
-        LAYOUT | {"prefix_hit_ratio", "batching"},
-        {"deployment": DEPLOYMENT | MEMORY, "prefix_hit_ratio": 0, "batching": "continuous"},
+        LAYOUT | {"prefix_hit_ratio", "batching", "num_requests"},
+        {"deployment": DEPLOYMENT | MEMORY, "prefix_hit_ratio": 0, "batching": "continuous", "num_requests": 80},
     ),
     "/capacity": (
         REPLICA | {"deployment": {"tp": 4}, "workload": TRAFFIC},

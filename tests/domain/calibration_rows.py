@@ -21,7 +21,7 @@ def replica(catalog: Catalog, point: Point, factors: Mapping[ConstantName, float
     settings = Deployment.model_validate({"engine": "vllm", **deployment})
     engine = catalog.engine(settings.engine, settings.engine_version)
     model, lengths = catalog.step_model, Lengths(point[0], point[1])
-    found = performance_of(llm, gpu, settings, engine, model, lengths, num_requests=10 * point[2])
+    found = performance_of(llm, gpu, settings, engine, model, lengths, num_waves=10)
     return replace(found, constants=moved_constants(model, factors, found.step_class))
 
 

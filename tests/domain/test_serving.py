@@ -24,7 +24,7 @@ def performance(
 ) -> Performance:
     deployment = Deployment.model_validate({**FOUR, **more})
     engine = CATALOG.engine(deployment.engine, None)
-    return performance_of(CATALOG.model(model), CATALOG.gpu(gpu), deployment, engine, BUNDLED.steps, lengths, num_requests=run)
+    return performance_of(CATALOG.model(model), CATALOG.gpu(gpu), deployment, engine, BUNDLED.steps, lengths, num_waves=run)
 
 
 def serving(**more: Any) -> Serving:
@@ -118,13 +118,13 @@ def test_prompts_beyond_the_budget_wait_for_steps() -> None:
 
 
 def test_a_run_that_starts_at_once_waits_longer_for_first_tokens() -> None:
-    steady, run = serving(), serving(run=640)
+    steady, run = serving(), serving(run=10)
     assert steady.closed(64).waiting.start_s == 0
     assert run.closed(64).waiting.start_s == pytest.approx(0.1 * 63 / 2 * run.burst_s(64))  # ten waves
 
 
 def test_equal_lengths_stay_together_where_prompts_run_first() -> None:
-    fixed = serving(engine="sglang", run=640)
+    fixed = serving(engine="sglang", run=10)
     spread = replace(fixed, length_width_ratio=0.2)
     waits = [of.closed(64).waiting.start_s / (63 / 2 * of.burst_s(64)) for of in (fixed, spread)]
     assert waits[0] == pytest.approx(1)
@@ -222,7 +222,7 @@ def test_the_longest_output_of_a_batch_keeps_it() -> None:
 
 
 def test_a_run_of_one_wave_ends_with_its_last_request() -> None:
-    of = replace(serving(run=40), most_admitted=64.0)
+    of = replace(serving(run=1), most_admitted=64.0)
     assert run_rps(of, 40) == whole_batches(of, 40).request_rps
     more = replace(of, most_admitted=10.0)
     assert run_rps(more, 40) == pytest.approx(more.closed(40).request_rps)
