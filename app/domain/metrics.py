@@ -8,7 +8,7 @@ from pydantic import Field, ValidationError, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from app.domain.units import unit_of
-from app.domain.value import Value
+from app.domain.value import Given
 
 Seconds = Annotated[float, Field(ge=0, le=1e7)]
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -25,7 +25,7 @@ MAX_NAMED_UNKNOWN = 20
 """Unknown names that are answered with their nearest neighbours; a search for each of thousands would cost seconds."""
 
 
-class Metrics(Value):
+class Metrics(Given):
     """What one engine (one replica) showed over one window of time; leave out what was not measured.
 
     Rates and percentiles are of the window, not since the start of the process. Gauges (running, waiting, KV usage) are means over it.

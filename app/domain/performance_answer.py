@@ -118,15 +118,17 @@ def answer_performance(
     See `serving` for the equations, `step` for the time of a step. A deployment that serves nothing is answered with its verdict alone.
     """
 
-    known: dict[tuple[int, Batching], LoadState | None] = {}
+    known: dict[Batching, LoadState | None] = {}
+    """States of the deployment itself; those of its variants are asked for once."""
 
     def solve(serving: Serving, how: Batching) -> LoadState | None:
-        key = (id(serving), how)
-        if key not in known and serving is performance.serving and how == "continuous" and concurrency is not None:
-            known[key] = performance.closed(concurrency)
-        elif key not in known:
-            known[key] = state_of(serving, how, concurrency=concurrency, request_rps=request_rps)
-        return known[key]
+        if serving is not performance.serving:
+            return state_of(serving, how, concurrency=concurrency, request_rps=request_rps)
+        if how not in known and how == "continuous" and concurrency is not None:
+            known[how] = performance.closed(concurrency)
+        elif how not in known:
+            known[how] = state_of(serving, how, concurrency=concurrency, request_rps=request_rps)
+        return known[how]
 
     found, llm, gpu = performance.found, performance.llm, performance.gpu
     shared: dict[str, Any] = {
