@@ -103,3 +103,11 @@ def expected_object(value: object, pointer: str) -> ResultFields:
 def ratio(total: float | None, count: float | None) -> float | None:
     """total / count, None when either is unknown or count is 0."""
     return total / count if total is not None and count else None
+
+
+def serve_latency(fields: ResultFields, latency: str) -> Latency:
+    """A latency as vLLM's `bench serve` and SGLang's `bench_serving`, which descends from it, write it [s].
+
+    `median` is always written, `p50` where 50 is among --metric-percentiles; they are one number.
+    """
+    return fields.latency(named(f"{{}}_{latency}_ms", median="median"), seconds_per_unit=1e-3)

@@ -5,8 +5,8 @@ Source: https://github.com/sgl-project/sglang/blob/main/python/sglang/bench_serv
 
 from collections.abc import Sequence
 
-from app.domain.load_point import MAX_SECONDS, Latency, LoadPoint
-from app.importers.benchmark_fields import ResultFields, named, ratio
+from app.domain.load_point import MAX_SECONDS, LoadPoint
+from app.importers.benchmark_fields import ResultFields, ratio, serve_latency
 
 
 def is_sglang(fields: ResultFields) -> bool:
@@ -29,13 +29,9 @@ def load_points(fields: ResultFields) -> Sequence[LoadPoint]:
             mean_output_tokens=ratio(fields.number("total_output_tokens"), completed),
             requests_per_s=fields.number("request_throughput"),
             output_tokens_per_s=fields.number("output_throughput"),
-            ttft=_milliseconds(fields, "ttft"),
-            tpot=_milliseconds(fields, "tpot"),
-            itl=_milliseconds(fields, "itl"),
-            e2e=_milliseconds(fields, "e2e_latency"),
+            ttft=serve_latency(fields, "ttft"),
+            tpot=serve_latency(fields, "tpot"),
+            itl=serve_latency(fields, "itl"),
+            e2e=serve_latency(fields, "e2e_latency"),
         )
     ]
-
-
-def _milliseconds(fields: ResultFields, latency: str) -> Latency:
-    return fields.latency(named(f"{{}}_{latency}_ms", median="median"), seconds_per_unit=1e-3)

@@ -6,7 +6,7 @@ Source: https://github.com/vllm-project/vllm/blob/main/vllm/benchmarks/serve.py
 from collections.abc import Sequence
 
 from app.domain.load_point import MAX_SECONDS, Latency, LoadPoint
-from app.importers.benchmark_fields import ResultFields, named, ratio
+from app.importers.benchmark_fields import ResultFields, ratio, serve_latency
 
 
 def is_vllm(fields: ResultFields) -> bool:
@@ -31,17 +31,12 @@ def load_points(fields: ResultFields) -> Sequence[LoadPoint]:
             mean_output_tokens=ratio(fields.number("total_output_tokens"), completed),
             requests_per_s=fields.number("request_throughput"),
             output_tokens_per_s=fields.number("output_throughput"),
-            ttft=_milliseconds(fields, "ttft"),
-            tpot=_milliseconds(fields, "tpot"),
-            itl=_milliseconds(fields, "itl"),
-            e2e=_milliseconds(fields, "e2el") if fields.given("mean_e2el_ms") else _mean_of_latencies(fields, completed, failed),
+            ttft=serve_latency(fields, "ttft"),
+            tpot=serve_latency(fields, "tpot"),
+            itl=serve_latency(fields, "itl"),
+            e2e=serve_latency(fields, "e2el") if fields.given("mean_e2el_ms") else _mean_of_latencies(fields, completed, failed),
         )
     ]
-
-
-def _milliseconds(fields: ResultFields, latency: str) -> Latency:
-    """`median` is always written, `p50` where 50 is among --metric-percentiles; they are one number."""
-    return fields.latency(named(f"{{}}_{latency}_ms", median="median"), seconds_per_unit=1e-3)
 
 
 def _mean_of_latencies(fields: ResultFields, completed: float, failed: float | None) -> Latency:
