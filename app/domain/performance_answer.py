@@ -1,5 +1,6 @@
 """The answer of `/performance`: times, rates, what binds, and how they change with load and settings, with the working."""
 
+from functools import cache
 from typing import Any, get_args
 from uuid import UUID
 
@@ -118,17 +119,16 @@ def answer_performance(
     See `serving` for the equations, `step` for the time of a step. A deployment that serves nothing is answered with its verdict alone.
     """
 
-    known: dict[Batching, LoadState | None] = {}
-    """States of the deployment itself; those of its variants are asked for once."""
+    @cache
+    def own_state(how: Batching) -> LoadState | None:
+        if how == "continuous" and concurrency is not None:
+            return performance.closed(concurrency)
+        return state_of(performance.serving, how, concurrency=concurrency, request_rps=request_rps)
 
     def solve(serving: Serving, how: Batching) -> LoadState | None:
-        if serving is not performance.serving:
-            return state_of(serving, how, concurrency=concurrency, request_rps=request_rps)
-        if how not in known and how == "continuous" and concurrency is not None:
-            known[how] = performance.closed(concurrency)
-        elif how not in known:
-            known[how] = state_of(serving, how, concurrency=concurrency, request_rps=request_rps)
-        return known[how]
+        if serving is performance.serving:
+            return own_state(how)
+        return state_of(serving, how, concurrency=concurrency, request_rps=request_rps)
 
     found, llm, gpu = performance.found, performance.llm, performance.gpu
     shared: dict[str, Any] = {
