@@ -175,7 +175,8 @@ def _tpot(prompts: Prompts, state: LoadState, level: Level) -> float:
     decode_s = state.decode.total_s
     if running <= 0:
         return state.tpot_s
-    prompt_ratio, square = state.step_s / decode_s - 1, 1 + prompts.inputs.variance_ratio
+    # Of less than one running sequence, steps with prompts may be shorter than the decode step, which holds at least one.
+    prompt_ratio, square = max(0.0, state.step_s / decode_s - 1), 1 + prompts.inputs.variance_ratio
     wide = max(1.0, math.sqrt(running))
     elasticity = running * (serving.step(running + wide, 0).total_s - decode_s) / wide / decode_s
     relaxation = max(1 - elasticity, LEAST_RELAXATION)

@@ -236,6 +236,8 @@ class Serving:
         other prompts that of one server with constant service (Pollaczek-Khinchine).
         """
         rate = request_rps / self.groups
+        if rate * self.crowded_s >= 1:
+            return None  # Prompts alone outrun the replica, and steps that hold all that arrives meanwhile would grow without end.
         step_s = self.step(0, 0).total_s
         before, found = step_s, self._mean_step_s(rate * step_s)
         value = found

@@ -97,6 +97,10 @@ class Workload(Given):
                 raise ValueError(f"the share_ratio of all classes must add up to 1, not {total:g}")
         elif self.input_tokens is None or self.output_tokens is None:
             raise ValueError("input_tokens and output_tokens are needed (or classes)")
+        for which in ("input_tokens", "output_tokens"):
+            shortest = min((getattr(each, which) for each in self.classes), default=None) or self.lengths(which).mean
+            if shortest * self.token_growth_ratio < 1:
+                raise ValueError(f"token_growth_ratio {self.token_growth_ratio:g} leaves less than one token of {which} {shortest:g}")
         if self.mean_rps is not None and self.mean_rps > self.peak_rps:
             raise ValueError(f"mean_rps {self.mean_rps:g} is above peak_rps {self.peak_rps:g}")
         if self.shared_prefix_tokens is not None and self.shared_prefix_tokens > self.lengths("input_tokens").mean:

@@ -27,7 +27,7 @@ def cost(catalog: Catalog, request: CostRequest) -> CostAnswer:
         mean_input, mean_output = demand.mean_input_tokens, demand.mean_output_tokens
         if throughput == Throughput():
             rate = (request.workload.mean_rps or request.workload.peak_rps) / request.replicas
-            throughput = Throughput(request_rps=rate)
+            throughput = Throughput.model_construct(request_rps=rate)  # a share of a rate may be below the least that is asked for
             which = "mean_rps" if request.workload.mean_rps is not None else "peak_rps"
             notes.append(
                 Note(code="rate_from_workload", message=f"No throughput is given: the {which} of the workload is spread over the replicas.")

@@ -81,3 +81,8 @@ def test_where_nothing_is_modelled_the_answer_says_so(client: TestClient) -> Non
 def test_half_a_replica_is_refused(client: TestClient, body: dict[str, Any]) -> None:
     answer = client.post("/cost", json=body)
     assert (answer.status_code, answer.json()["code"]) == (422, "invalid_request"), answer.text
+
+
+def test_a_rate_may_be_spread_over_any_number_of_replicas(client: TestClient) -> None:
+    found = ask(client, replica_usd_per_hour=2, replicas=10**6, workload=WORKLOAD | {"peak_rps": 0.1})
+    assert found["usd_per_request"] == pytest.approx(2e6 / 360)

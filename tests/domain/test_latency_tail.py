@@ -78,3 +78,12 @@ def test_an_idle_replica_waits_for_its_own_prompt_alone() -> None:
 @pytest.mark.parametrize(("chance", "above"), [(0.05, 0.0), (0.04, 0.0), (1.0, 1.9957)], ids=["just", "rarer", "always"])
 def test_who_rarely_waits_has_no_tail(chance: float, above: float) -> None:
     assert exponential_tail_s(1.0, chance, 0.95) == pytest.approx(above, abs=1e-4)
+
+
+def test_tpot_percentiles_lie_above_the_mean_where_less_than_one_sequence_runs() -> None:
+    serving = replica(100_000, 50)
+    state = serving.open(0.05 / serving.alone_s)
+    assert state is not None
+    shorter = state._replace(step_s=0.9 * state.decode.total_s)
+    found = Tails(Prompts(serving, lambda _: serving, Spread(1e5, 1e5, 1e5, 1), Spread(50, 50, 50, 0)), shorter)
+    assert shorter.tpot_s <= found.tpot.p95 <= found.tpot.p99

@@ -235,3 +235,11 @@ def test_requests_wait_half_the_steps_between_two_looks_for_them() -> None:
     looks_s = seldom.waiting.residual_s - often.waiting.residual_s
     assert looks_s == pytest.approx(29 / 2 * seldom.decode.total_s, rel=0.1)
     assert seldom.request_rps < often.request_rps
+
+
+def test_rates_that_prompts_alone_outrun_have_no_steady_state() -> None:
+    whole = {"chunked_prefill": False, "engine": "generic", "weights": None}
+    of = serving(model="gpt-oss-120b", lengths=Lengths(8000, 1), **whole)
+    assert of.open(0.5 / of.crowded_s) is not None
+    assert of.open(1.01 / of.crowded_s) is None
+    assert of.open(1e9) is None
