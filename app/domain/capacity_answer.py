@@ -97,6 +97,7 @@ def answer_capacity(
     usd_per_gpu_hour: float | None,
     price_source: str,
     assumptions: list[Note],
+    warnings: list[Note],
     versions: Versions,
 ) -> CapacityAnswer:
     """Replicas for a workload: see `fleet.Reserve`.
@@ -136,6 +137,7 @@ def answer_capacity(
         warnings=[
             *capacity_warnings(llm, workload, sizing, constraints, found, utilization, deployment),
             *modelled_warnings(sizing, loaded, expected, is_sized=is_sized),
+            *warnings,
         ],
         versions=versions,
         model=llm.slug if llm else None,

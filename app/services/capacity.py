@@ -75,7 +75,7 @@ def capacity(catalog: Catalog, request: CapacityRequest) -> CapacityAnswer:
         notes.append(
             Note(code="prefix_is_whole_prompt", message="No shared_prefix_tokens: the hit ratio is applied to the whole mean prompt.")
         )
-    price, price_source = gpu_price(catalog, request, gpu, notes)
+    price, price_source, warnings = gpu_price(catalog, request, gpu, notes)
     answer = answer_capacity(
         llm,
         gpu,
@@ -95,6 +95,7 @@ def capacity(catalog: Catalog, request: CapacityRequest) -> CapacityAnswer:
         usd_per_gpu_hour=price,
         price_source=price_source,
         assumptions=notes,
+        warnings=warnings,
         versions=versions_of(catalog),
     )
     return answer if steps is None or speed is None else steps.warned(answer)

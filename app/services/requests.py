@@ -7,6 +7,7 @@ from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
 from app.domain.batching import Batching
 from app.domain.calibration import CalibrationChoice
+from app.domain.catalog import PriceKind
 from app.domain.deployment import Deployment, EngineName, Ratio, Speculative, Tokens
 from app.domain.fleet import RollingUpdate
 from app.domain.hardware import PeakFlops, Rate
@@ -262,6 +263,8 @@ class CapacityRequest(Given):
     gpus_per_node: Annotated[int, Field(ge=1, le=4096)] | None = None
     """Accelerators of one machine; 8 when left out."""
     usd_per_gpu_hour: Usd | None = None
-    """Price of one accelerator; the catalog's on-demand price when left out."""
+    """Price of one accelerator; the catalog's price of the kind that `price_kind` names when left out [USD/hour]."""
+    price_kind: PriceKind = "on_demand"
+    """Which price of the catalog is used, or what kind the given price is."""
     calibration: CalibrationChoice = None
     """Id of the calibration whose constants the steps take, or `none`; left out: that of this very set-up, where there is one."""

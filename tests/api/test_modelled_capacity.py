@@ -134,6 +134,24 @@ def test_a_rolling_update_keeps_enough_replicas(client: TestClient) -> None:
     assert ask(client, slo=SLO, rolling_update={})["replicas"] < answer["replicas"]
 
 
+def test_a_fleet_is_priced_by_the_kind_that_is_asked_for(client: TestClient) -> None:
+    found = {kind: ask(client, price_kind=kind) for kind in ("on_demand", "spot", "committed")}
+    hourly = {kind: answer["cost"]["usd_per_hour"] for kind, answer in found.items()}
+    assert hourly["spot"] < hourly["committed"] < hourly["on_demand"] == ask(client)["cost"]["usd_per_hour"]
+    for kind, answer in found.items():
+        price = client.post("/cost", json={"gpu": REPLICA["gpu"], "gpus": 4, "replicas": answer["replicas"], "price_kind": kind}).json()
+        assert hourly[kind] == price["usd_per_hour"]
+        assert ("spot_interruptions" in codes(answer), "committed_term" in codes(answer)) == (kind == "spot", kind == "committed")
+    assert ask(client, price_kind="spot", usd_per_gpu_hour=1)["cost"]["usd_per_gpu_hour"] == 1
+
+
+def test_a_kind_of_price_that_nobody_knows_leaves_the_cost_out_and_says_so(client: TestClient) -> None:
+    answer = ask(client, gpu="l40s-48gb", price_kind="committed")
+    assert answer["replicas"]
+    assert answer["cost"] is None
+    assert "price_not_known" in codes(answer)
+
+
 def test_without_an_engine_nothing_is_modelled(client: TestClient) -> None:
     answer = ask(client, slo=SLO, deployment={"tp": 4, "weights": "fp8"})
     assert answer["expected"] is None
@@ -164,7 +182,7 @@ def test_what_is_wrong_is_named(client: TestClient, given: dict[str, Any], field
     "workload",
     [
         {"peak_rps": 1e9, "input_tokens": 1e9, "output_tokens": 1e9, "burst_ratio": 1000, "token_growth_ratio": 100},
-        {"peak_rps": 1e-6, "input_tokens": 1, "output_tokens": 1, "token_growth_ratio": 0.01},
+        {"peak_rps": 1e-6, "input_tokens": 100, "output_tokens": 100, "token_growth_ratio": 0.01},
         {"peak_rps": 10, "input_tokens": {"mean": 1, "p95": 1e9, "p99": 1e9}, "output_tokens": {"mean": 1, "p99": 1e9}},
         {"peak_rps": 10, "input_tokens": 1e6, "output_tokens": 1, "prefix_hit_ratio": 1},
         {
