@@ -11,6 +11,7 @@ from app.accuracy.step_priors import fold_of
 from app.domain.batching import run_rps, state_of
 from app.domain.catalog import Catalog
 from app.domain.deployment import Deployment, EngineName
+from app.domain.engine_defaults import with_engine_cache
 from app.domain.errors import PlannerError
 from app.domain.load_state import LoadState
 from app.domain.performance import Lengths, Performance, performance_of
@@ -153,12 +154,15 @@ def summarise_ratios(comparisons: Iterable[SpeedComparison], constants: Predicto
 
 def recorded_performance(catalog: Catalog, record: LoadRecord) -> Performance:
     """The deployment and lengths of a record; raises PlannerError where the planner refuses them or says that they do not serve."""
-    deployment = Deployment.model_validate(record.deployment)
+    llm, gpu = catalog.model(record.model), catalog.gpu(record.gpu)
+    given = Deployment.model_validate(record.deployment)
+    engine = catalog.engine(given.engine, given.engine_version)
+    deployment, _ = with_engine_cache(given, engine, llm, gpu)
     found = performance_of(
-        catalog.model(record.model),
-        catalog.gpu(record.gpu),
+        llm,
+        gpu,
         deployment,
-        catalog.engine(deployment.engine, deployment.engine_version),
+        engine,
         catalog.step_model,
         Lengths(record.input_tokens, record.output_tokens),
         num_waves=record.num_waves,

@@ -12,7 +12,7 @@ from app.domain.compute_buffer import ComputeBuffer
 from app.domain.deployment import EngineName
 from app.domain.errors import UnknownName
 from app.domain.paging_rules import PagingRules
-from app.domain.precision import KvFormat
+from app.domain.precision import KvFormat, WeightFormat
 from app.domain.static_reserve import FractionByGpus, StaticReserve
 from app.domain.value import Given, Slug
 
@@ -200,6 +200,8 @@ class EngineMemory(Given):
     """Precisions of the cache that any of these versions offers; none: not read."""
     sparse_latent_fp8_from_capability: Factor | None = None
     """Compute capability from which `kv_cache` auto keeps latents in 8 bits whose indexer selects tokens; None: as for other caches."""
+    fp8_cache_weights: tuple[WeightFormat, ...] = ()
+    """Formats whose usual checkpoint of a model that is published in another one asks for a cache in FP8, which `kv_cache` auto follows."""
     defaults: Annotated[tuple[SchedulerDefaults, ...], Field(min_length=1)]
     """Scheduler defaults by device class, first match."""
     whole_prompts_up_to_tokens: Count = 0
