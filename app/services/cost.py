@@ -1,16 +1,20 @@
 """What tokens, requests and tasks cost: resolve names, name the defaults, model a replica where one is described, call the domain."""
 
+from contextlib import nullcontext
+
 from app.domain.calibration import ChosenSteps
 from app.domain.capacity_variants import lengths_of
 from app.domain.catalog import Catalog
 from app.domain.cost import CostAnswer, Throughput, answer_cost, replica_rps
 from app.domain.cost_split import CostSplit, cost_split
 from app.domain.demand import Demand, demand_of
+from app.domain.errors import under
 from app.domain.performance import performance_of
 from app.domain.provenance import Note, Step
 from app.services.assumptions import defaults_used, deployment_defaults
 from app.services.capacity import check_prefix
 from app.services.cost_request import CostRequest
+from app.services.planned_cost import sized_by_plan
 from app.services.prices import price_warnings, replica_price
 from app.services.references import as_deployed, engine_of, resolve_gpu, resolve_served
 from app.services.versions import versions_of
@@ -18,8 +22,16 @@ from app.services.versions import versions_of
 
 def cost(catalog: Catalog, request: CostRequest) -> CostAnswer:
     """What tokens, requests and tasks cost; raises PlannerError, MissingFigure when the catalog has no such price for the accelerator."""
-    notes = defaults_used(request, "replicas", "success_ratio", "requests_per_task", "attempts_per_task")
-    hourly, price_step = replica_price(catalog, request, notes)
+    notes = defaults_used(request, "success_ratio", "requests_per_task", "attempts_per_task")
+    planned: list[Step] = []
+    if request.plan is not None:
+        request, note, sized = sized_by_plan(catalog, request, request.plan)
+        notes.append(note)
+        planned.append(sized)
+    else:
+        notes += defaults_used(request, "replicas")
+    with under("/plan") if planned else nullcontext():
+        hourly, price_step = replica_price(catalog, request, notes)
     throughput, demand, mean_input, mean_output = request.throughput, None, None, None
     if request.workload is not None:
         notes += defaults_used(request.workload, "token_growth_ratio")
@@ -37,7 +49,7 @@ def cost(catalog: Catalog, request: CostRequest) -> CostAnswer:
     answer = answer_cost(
         replica_usd_per_hour=hourly,
         replicas=request.replicas,
-        price_step=price_step,
+        price_steps=[*planned, price_step],
         throughput=throughput,
         mean_input_tokens=mean_input,
         mean_output_tokens=mean_output,

@@ -208,6 +208,7 @@ def test_capacity_of_a_modelled_replica(model: str, engine: str) -> None:
         {**MODELLED, "deployment": ENGINES["sglang"], "workload": MIX, "price_kind": "spot", "output_tokens_per_s": 300},
         {**MODELLED, "model": "deepseek-v3", "gpu": "b200-sxm-180gb", "workload": TAIL, "replicas": 9, "success_ratio": 0.5},
         {**MODELLED, "deployment": {"tp": 8}, "workload": TAIL},
+        {"plan": {"workload": MIX, "measured": {"output_tokens_per_s": 300}, "usd_per_gpu_hour": 2.5}},
     ],
 )
 def test_cost(body: dict[str, Any]) -> None:
