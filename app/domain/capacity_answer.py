@@ -10,7 +10,7 @@ from app.domain.deployment import Deployment
 from app.domain.engine_arguments import EngineArguments
 from app.domain.expected_latency import ExpectedLatency, expected_latency, expected_steps
 from app.domain.fleet import Reserve, RollingUpdate, Situation, situations_of, sized
-from app.domain.fleet_cost import FleetCost, fleet_cost, fleet_cost_steps
+from app.domain.fleet_cost import FleetCost, fleet_cost
 from app.domain.hardware import Gpu
 from app.domain.llm import Llm
 from app.domain.memory_fit import Fit
@@ -115,8 +115,12 @@ def answer_capacity(
     is_sized = binding is not None and (found is None or found.holds_requests)
     utilization = binding.replicas_exact / replicas if is_sized and binding is not None and binding.replicas_exact is not None else None
     gpus = replicas * per_replica
-    cost = fleet_cost(demand, gpus, usd_per_gpu_hour, price_source) if is_sized and usd_per_gpu_hour is not None else None
     loaded = speed.at_rate(demand.request_rps / replicas) if is_sized and speed is not None else None
+    cost, cost_steps = (
+        fleet_cost(workload, demand, gpus, replicas, usd_per_gpu_hour, price_source, speed, loaded)
+        if is_sized and usd_per_gpu_hour is not None
+        else (None, [])
+    )
     expected = expected_latency(speed, loaded) if speed is not None and loaded is not None else None
     pools = pools_of(workload, found_fleet, reserve, safety_ratio, per_replica) if is_sized else None
     return CapacityAnswer(
@@ -131,7 +135,7 @@ def answer_capacity(
             *replica_steps(sizing, constraints, binding, replicas if is_sized else None, reserve),
             *(expected_steps(speed, loaded, demand.request_rps, replicas) if speed and loaded else []),
             *(fleet_steps(deployment, nodes, replicas, binding) if is_sized else []),
-            *([] if cost is None else fleet_cost_steps(demand, gpus, cost)),
+            *cost_steps,
         ],
         assumptions=assumptions,
         warnings=[

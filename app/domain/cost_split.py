@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
+from app.domain.load_state import LoadState
 from app.domain.performance import Performance
-from app.domain.performance_working import load_steps
 from app.domain.provenance import Basis, Step, step
 from app.domain.units import plain
 from app.domain.value import Value
@@ -26,17 +26,17 @@ class CostSplit(Value):
     """calibrated: measurements of such a replica were in the fit; assumed: carried over from others."""
 
 
-def cost_split(performance: Performance, request_rps: float) -> tuple[CostSplit, list[Step]]:
-    """Shares of prompts and of decoding at a rate of one replica [requests/s], with the working.
+def cost_split(performance: Performance, request_rps: float, known: LoadState | None = None) -> tuple[CostSplit, LoadState, list[Step]]:
+    """Shares of prompts and of decoding at a rate of one replica [requests/s], the state that they follow from, and the working from there.
 
     Of steps with f of them carrying prompts, t_d without and t_m with: decoding b x t_d per step, prompts f x (t_m - b x t_d), where
     b = min(1, running sequences) is the share of the steps in which anything decodes: an idle engine runs none. Reading the weights in a
     step of both kinds counts for decoding, which reads them in any case. Where the engine computes prompts in steps of their own, t_m is
     one of either and prompts take f x (t_m - t_d). Idle time is shared like busy time. The replica must hold a request
-    (`performance.places` >= 1). Source: `serving`, `step`.
+    (`performance.places` >= 1); `known` is its state at that rate where it is at hand. Source: `serving`, `step`.
     """
     # Rates far beyond what it ends are not solved for: their steps would hold more sequences than numbers do.
-    open_state = performance.serving.open(request_rps) if request_rps < performance.saturated.request_rps else None
+    open_state = known or (performance.serving.open(request_rps) if request_rps < performance.saturated.request_rps else None)
     state = open_state or performance.saturated
     decoding = min(1.0, state.running / performance.work.pp)
     decode_s, mixed_s, often = state.decode.total_s, state.mixed.total_s, state.prompt_step_ratio
@@ -72,4 +72,4 @@ def cost_split(performance: Performance, request_rps: float) -> tuple[CostSplit,
         )
         yield line("output_time_ratio", "1 - input_time_ratio", f"1 - {plain(ratio)}", 1 - ratio, "ratio")
 
-    return split, [*load_steps(performance, state), *lines()]
+    return split, state, list(lines())

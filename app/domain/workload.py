@@ -69,7 +69,7 @@ class Workload(Given):
     peak_rps: Rps
     """Requests per second at the peak."""
     mean_rps: Rps | None = None
-    """Requests per second on average, for cost per token over a day."""
+    """Requests per second on average: what is paid is spread over them."""
     burst_ratio: Annotated[float, Field(ge=1, le=1000)] = 1
     """Short bursts above the peak: the demand is peak_rps x burst_ratio."""
     input_tokens: Lengths | None = None
@@ -107,6 +107,11 @@ class Workload(Given):
             mean = self.lengths("input_tokens").mean
             raise ValueError(f"shared_prefix_tokens {self.shared_prefix_tokens:g} is more than the mean prompt of {mean:g} tokens")
         return self
+
+    @property
+    def sustained_rps(self) -> float:
+        """Requests per second that the price is spread over: on average where that is given, else at the peak without its bursts."""
+        return self.mean_rps or self.peak_rps
 
     def lengths(self, which: str) -> TokenLengths:
         """Lengths of the prompt (`input_tokens`) or the output, as given or over the classes (before token growth)."""

@@ -10,6 +10,7 @@ from app.domain.cost_split import CostSplit, cost_split
 from app.domain.demand import Demand, demand_of
 from app.domain.errors import under
 from app.domain.performance import performance_of
+from app.domain.performance_working import load_steps
 from app.domain.provenance import Note, Step
 from app.services.assumptions import defaults_used, deployment_defaults
 from app.services.capacity import check_prefix
@@ -38,7 +39,7 @@ def cost(catalog: Catalog, request: CostRequest) -> CostAnswer:
         demand = demand_of(request.workload)
         mean_input, mean_output = demand.mean_input_tokens, demand.mean_output_tokens
         if throughput == Throughput():
-            rate = (request.workload.mean_rps or request.workload.peak_rps) / request.replicas
+            rate = request.workload.sustained_rps / request.replicas
             throughput = Throughput.model_construct(request_rps=rate)  # a share of a rate may be below the least that is asked for
             which = "mean_rps" if request.workload.mean_rps is not None else "peak_rps"
             notes.append(
@@ -88,4 +89,5 @@ def _split(catalog: Catalog, request: CostRequest, demand: Demand | None, rps: f
         message = f"The deployment serves no request of this length ({found.verdict}, limited by {found.limiting}): its time is not split."
         return None, None, [Note(code="does_not_serve", message=message)]
     notes += steps.assumptions
-    return cost_split(performance, rps), steps, []
+    split, state, lines = cost_split(performance, rps)
+    return (split, [*load_steps(performance, state), *lines]), steps, []
