@@ -15,6 +15,7 @@ from app.domain.hardware import Gpu
 from app.domain.llm import Llm
 from app.domain.memory_fit import Fit
 from app.domain.memory_working import memory_steps
+from app.domain.prefix_cache import shared_prefix
 from app.domain.provenance import Answer, Note, Versions
 from app.domain.sizing import Latency, Sizing
 from app.domain.speed_limits import SpeedLimits, speed_limits
@@ -108,7 +109,7 @@ def answer_capacity(
     """
     found_fleet = sized(sizing, reserve)
     constraints, binding, replicas = found_fleet.constraints, found_fleet.binding, found_fleet.replicas
-    per_replica = deployment.num_gpus
+    per_replica, prefix = deployment.num_gpus, shared_prefix(workload, deployment)
     nodes = nodes_for(replicas, per_replica, gpus_per_node)
     demand, latency, speed = sizing.demand, sizing.latency, sizing.speed
     rates = {item.name: item.per_replica for item in constraints}
@@ -129,7 +130,7 @@ def answer_capacity(
         working=[
             *demand_steps(workload, demand),
             *(memory_steps(llm, gpu, deployment, found) if llm and gpu and found else []),
-            *(concurrency_steps(found, deployment, sizing.holds, safety_ratio) if found and found.cost and sizing.holds else []),
+            *(concurrency_steps(found, deployment, sizing.holds, safety_ratio, prefix) if found and found.cost and sizing.holds else []),
             *(bound_steps(llm, sizing, sizing.bounds, sizing.least) if llm and sizing.bounds and sizing.least else []),
             *modelled_steps(sizing, constraints),
             *replica_steps(sizing, constraints, binding, replicas if is_sized else None, reserve),
@@ -176,7 +177,7 @@ def answer_capacity(
         expected=expected,
         situations=situations_of(found_fleet, per_replica, gpus_per_node, rolling_update) if is_sized else [],
         pools=pools,
-        prefix_cache_effect=prefix_effects(workload, found_fleet, reserve, per_replica) if is_sized else [],
+        prefix_cache_effect=prefix_effects(workload, found_fleet, reserve, safety_ratio, per_replica) if is_sized else [],
         engine_args=engine_args,
         cost=cost,
     )

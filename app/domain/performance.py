@@ -4,9 +4,9 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
-from app.domain.concurrency import ramp, sequence_limit
+from app.domain.concurrency import ramp
 from app.domain.deployment import Deployment
 from app.domain.engine import EngineMemory
 from app.domain.hardware import Gpu
@@ -14,6 +14,8 @@ from app.domain.llm import Llm
 from app.domain.load_state import LoadState
 from app.domain.memory import fit
 from app.domain.memory_fit import Fit
+from app.domain.places import MOST_SEQUENCES, PlacesLimit, places_of
+from app.domain.prefix_cache import PrefixCache
 from app.domain.serving import Serving
 from app.domain.step import StepTimer, step_timer
 from app.domain.step_class import Load, StepClass, gpu_class
@@ -26,20 +28,32 @@ TensorRT-LLM (https://github.com/vllm-project/vllm/blob/v0.19.1/vllm/engine/arg_
 BENCHMARK_WAVES = 10
 """Requests that a closed-loop benchmark sends for each unit of concurrency:
 https://github.com/SemiAnalysisAI/InferenceX/tree/main/benchmarks (num-prompts)."""
-USUAL_PLACES = 1024
-"""Sequences where neither the cache of the model nor max_num_seqs limits them: the default of vLLM servers on large devices."""
-MOST_SEQUENCES = 65536
-"""Batches above this are not looked at."""
-
-PlacesLimit = Literal["kv_cache", "max_num_seqs", "not_known"]
 
 
 class Lengths(NamedTuple):
-    """Mean lengths of a request [tokens], and the share of the prompt that the prefix cache serves."""
+    """Mean lengths of a request [tokens], the share of the prompt that the prefix cache serves, and what running requests hold once."""
 
     input_tokens: float
     output_tokens: float
     prefix_hit_ratio: float = 0.0
+    shared: PrefixCache | None = None
+
+    @classmethod
+    def finding(cls, input_tokens: float, output_tokens: float, hit_ratio: float, shared_tokens: float | None) -> "Lengths":
+        """A share of the hits in a beginning that all requests have in common, in the whole prompt where none is known."""
+        if shared_tokens is None:
+            return cls(input_tokens, output_tokens, hit_ratio)
+        found = min(shared_tokens * hit_ratio, input_tokens - 1) / input_tokens
+        return cls(input_tokens, output_tokens, found, PrefixCache(shared_tokens, hit_ratio) if shared_tokens else None)
+
+    def held_tokens(self, constants: Constants) -> float:
+        """What a request is taken to hold when it gets a place: its prompt and a share of its output [tokens]."""
+        return self.input_tokens + constants.held_output_ratio * self.output_tokens
+
+    @property
+    def held_once(self) -> PrefixCache | None:
+        """What running requests hold once of `shared`: nothing that is not found."""
+        return self.shared if self.prefix_hit_ratio else None
 
     @property
     def computed_tokens(self) -> float:
@@ -133,8 +147,7 @@ class Performance:
 
     def at_lengths(self, lengths: Lengths) -> "Performance":
         """The same deployment with requests of other lengths, which find more or fewer places."""
-        held_tokens = lengths.input_tokens + self.constants.held_output_ratio * lengths.output_tokens
-        places, limit = _places(self.found, self.deployment, held_tokens)
+        places, limit = places_of(self.found, self.deployment, lengths.held_tokens(self.constants), lengths.held_once)
         return replace(self, lengths=lengths, places=places, places_limit=limit)
 
     def without_speculation(self) -> "Performance":
@@ -247,7 +260,7 @@ def performance_of(
     """
     found = found or fit(llm, gpu, deployment, engine)
     work, step_class, constants = parts or step_parts(llm, gpu, deployment, model, load)
-    places, limit = _places(found, deployment, lengths.input_tokens + constants.held_output_ratio * lengths.output_tokens)
+    places, limit = places_of(found, deployment, lengths.held_tokens(constants), lengths.held_once)
     timer = None
     if draft is not None:
         alone = Deployment(tp=deployment.tp, engine=deployment.engine, kv_cache=deployment.kv_cache)
@@ -279,15 +292,3 @@ def _token_budget(found: Fit, deployment: Deployment) -> float:
     settings = found.settings
     given = deployment.max_num_batched_tokens or (settings and settings.max_num_batched_tokens) or USUAL_TOKEN_BUDGET
     return float(given * deployment.dp)
-
-
-def _places(found: Fit, deployment: Deployment, tokens: float) -> tuple[float, PlacesLimit]:
-    """(requests of so many tokens that the replica holds at once, what limits them)."""
-    if not found.holds_requests:
-        return 0.0, "kv_cache"
-    held, limit = found.sequences(tokens), sequence_limit(found, deployment)
-    if held is None and limit is None:
-        return float(USUAL_PLACES), "not_known"
-    if held is None or (limit is not None and limit < held):
-        return float((limit or 0) * deployment.dp), "max_num_seqs"
-    return float(min(held, MOST_SEQUENCES) * deployment.dp), "kv_cache"

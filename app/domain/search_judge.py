@@ -17,6 +17,7 @@ from app.domain.latency_tail import LEVELS
 from app.domain.length_spread import Spread, spread_of
 from app.domain.llm import Llm
 from app.domain.performance import Lengths, Performance, StepParts, performance_of, step_parts
+from app.domain.prefix_cache import PrefixCache, shared_prefix
 from app.domain.replica_speed import ReplicaSpeed
 from app.domain.rounding import ceil
 from app.domain.search import MARGIN_RATIO, Miss
@@ -62,9 +63,14 @@ class TrafficJudge:
         return spread_of(self.workload, "input_tokens")
 
     @cached_property
+    def prefix(self) -> PrefixCache | None:
+        """What requests hold in common; every candidate has a prefix cache."""
+        return shared_prefix(self.workload, Deployment())
+
+    @cached_property
     def lengths(self) -> Lengths:
         """Mean lengths of the traffic."""
-        return lengths_of(self.demand)
+        return lengths_of(self.demand, self.prefix)
 
     def _steps(self, gpu: Gpu, deployment: Deployment) -> StepModel:
         return self.calibrations.steps(self.model, self.llm, gpu, deployment).model
@@ -87,11 +93,19 @@ class TrafficJudge:
             if least > limit:
                 return Miss(_MISSED[name.split("_")[0]], f"{name} is at least {plain(least)} s, the objective is {plain(limit)} s")
         places = self.most_seqs * work.dp
-        held = timer.at.kv_bytes and (memory - weights) * work.pp / timer.at.kv_bytes * work.dp
+        own = timer.at.kv_bytes * self._own_ratio
+        held = own and (memory - weights) * work.pp / own * work.dp
         limit = min((limit for _, limit, _ in self._tpot_bounds(tpot_s)), default=math.inf)
         rate = most_rps(timer, min(places, held or places), self.lengths, per_step, limit)
         exact = self.demand.request_rps / rate
         return Outcome(exact, self.replicas(exact), self._least_ttft_s(parts, timer, self.lengths), tpot_s)
+
+    @cached_property
+    def _own_ratio(self) -> float:
+        """Least share of its cache that a request holds itself: what it does not find in common, of the context that it has on average."""
+        context = self.lengths.decode_context_tokens
+        found = 0.0 if self.prefix is None else min(self.prefix.shared_tokens, context - 1) * self.prefix.hit_ratio
+        return 1 - found / context
 
     def _ttft_bounds(self, parts: StepParts) -> list[tuple[str, float, float]]:
         bounds = []
@@ -131,7 +145,8 @@ class TrafficJudge:
             found, deployment, demand = performance.found, performance.deployment, self.demand
             holds = None
             if found.cost is not None:
-                holds = at_length(found, deployment, demand.mean_input_tokens + demand.mean_output_tokens, self.safety_ratio)
+                tokens = demand.mean_input_tokens + demand.mean_output_tokens
+                holds = at_length(found, deployment, tokens, self.safety_ratio, self.prefix)
             limit = sequence_limit(found, deployment)
             speed = speed_of(performance, self.workload, demand, self.slo)
             self._last = performance, Sizing(demand, None, self.slo, holds, limit and limit * deployment.dp, None, speed)

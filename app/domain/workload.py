@@ -79,7 +79,7 @@ class Workload(Given):
     classes: Annotated[Sequence[RequestClass], Field(max_length=100)] = ()
     """A mix of request classes instead of one distribution."""
     shared_prefix_tokens: Annotated[float, Field(ge=0, le=1e9)] | None = None
-    """Prompt tokens that many requests have in common. `/concurrency` keeps their KV cache once, other answers that of each request."""
+    """Prompt tokens that many requests have in common: running requests hold their KV cache once where it is found [tokens]."""
     prefix_hit_ratio: Ratio = 0
     """Share of the shared prefix tokens that is found in the prefix cache; left out, `/concurrency` takes 1."""
     token_growth_ratio: Annotated[float, Field(ge=0.01, le=100)] = 1

@@ -11,6 +11,7 @@ from app.domain.demand import Demand, demand_of
 from app.domain.errors import under
 from app.domain.performance import performance_of
 from app.domain.performance_working import load_steps
+from app.domain.prefix_cache import shared_prefix
 from app.domain.provenance import Note, Step
 from app.services.assumptions import defaults_used, deployment_defaults
 from app.services.capacity import check_prefix
@@ -81,9 +82,8 @@ def _split(catalog: Catalog, request: CostRequest, demand: Demand | None, rps: f
         message = "The deployment names no engine: the time of its steps is not modelled."
         return None, None, [Note(code="engine_not_named", message=message)]
     steps = catalog.calibrations.steps(catalog.step_model, llm, gpu, deployment, request.calibration)
-    performance = performance_of(
-        llm, gpu, deployment, engine_of(catalog, deployment), steps.model, lengths_of(demand), draft=deployment.draft
-    )
+    lengths = lengths_of(demand, shared_prefix(request.workload, deployment))
+    performance = performance_of(llm, gpu, deployment, engine_of(catalog, deployment), steps.model, lengths, draft=deployment.draft)
     if performance.places < 1 or rps is None:
         found = performance.found
         message = f"The deployment serves no request of this length ({found.verdict}, limited by {found.limiting}): its time is not split."

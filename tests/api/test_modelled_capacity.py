@@ -134,6 +134,27 @@ def test_a_rolling_update_keeps_enough_replicas(client: TestClient) -> None:
     assert ask(client, slo=SLO, rolling_update={})["replicas"] < answer["replicas"]
 
 
+def test_a_shared_prefix_is_held_once_as_concurrency_counts_it(client: TestClient) -> None:
+    traffic = TRAFFIC | {"shared_prefix_tokens": 3000}
+    asked: dict[str, Any] = {"slo": SLO, "deployment": {**REPLICA["deployment"], "max_num_seqs": 2000}}
+    found = {}
+    for hits in (0, 0.5, 1):
+        workload = traffic | {"prefix_hit_ratio": hits}
+        answer = ask(client, workload, **asked)
+        body = {**REPLICA, "deployment": asked["deployment"], "workload": workload}
+        held = client.post("/concurrency", json=body).json()
+        for name in ("max_concurrency", "safe_concurrency"):
+            assert answer["per_replica"][name] == held[name]
+        assert ("shared_prefix" in {note["code"] for note in answer["assumptions"]}) == (hits > 0)
+        found[hits] = answer
+    per_replica = [found[hits]["per_replica"]["max_concurrency"] for hits in (0, 0.5, 1)]
+    assert per_replica == sorted(per_replica)
+    assert per_replica[2] > 2 * per_replica[0]
+    at_half = next(row for row in found[1]["prefix_cache_effect"] if row["prefix_hit_ratio"] == 0.5)
+    assert at_half["replicas"] == found[0.5]["replicas"]
+    assert at_half["replicas_exact"] == pytest.approx(found[0.5]["utilization_ratio"] * found[0.5]["replicas"])
+
+
 def test_a_fleet_is_priced_by_the_kind_that_is_asked_for(client: TestClient) -> None:
     found = {kind: ask(client, price_kind=kind) for kind in ("on_demand", "spot", "committed")}
     hourly = {kind: answer["cost"]["usd_per_hour"] for kind, answer in found.items()}

@@ -217,3 +217,18 @@ def test_absurd_inputs_are_answered(client: TestClient, absurd: dict[str, Any], 
     assert answer.status_code == 200, answer.text
     assert "NaN" not in answer.text
     assert "Infinity" not in answer.text
+
+
+def test_a_shared_prefix_leaves_more_places(client: TestClient) -> None:
+    long = {**CHAT, "deployment": {**REPLICA["deployment"], "max_num_seqs": 4000}}
+    apart = ask(client, **long, prefix_hit_ratio=0.75)
+    shared = ask(client, **long, shared_prefix_tokens=3000, prefix_hit_ratio=1)
+    assert shared["ttft_s"] == apart["ttft_s"]  # the same tokens are left to compute
+    assert shared["saturation"]["concurrency"] > 2 * apart["saturation"]["concurrency"]
+    assert "shared_prefix" in {note["code"] for note in shared["assumptions"]}
+    missed = ask(client, **long, shared_prefix_tokens=3000)
+    assert missed["saturation"] == ask(client, **long)["saturation"]
+    rows = {row["name"]: row["ttft_s"] for row in shared["by_prefix_hit"]}
+    assert rows["prefix_hit_ratio 0"] == missed["ttft_s"]["value"] > rows["prefix_hit_ratio 0.5"] > rows["prefix_hit_ratio 1"]
+    answer = client.post("/performance", json={**CHAT, "shared_prefix_tokens": 5000})
+    assert (answer.status_code, "shared_prefix_tokens 5000" in answer.text) == (422, True)
