@@ -178,8 +178,9 @@ def _state(record: LoadRecord, performance: Performance) -> LoadState | None:
     """The state of the load, with the rate over the whole run; None where requests arrive faster than they end."""
     if record.load == "offline":
         state = performance.saturated
-        rate = state.admitted / (record.output_tokens * state.tpot_s)
-        return state._replace(request_rps=rate * performance.constants.offline_ratio)
+        if record.num_requests is not None:
+            return state._replace(request_rps=run_rps(performance.serving, record.num_requests))
+        return state._replace(request_rps=state.request_rps * performance.constants.offline_ratio)
     state_or_none = state_of(performance.serving, "continuous", concurrency=record.concurrency, request_rps=record.request_rps)
     if record.load in ("burst", "static_batch") and state_or_none is not None and record.concurrency is not None:
         return state_or_none._replace(request_rps=run_rps(performance.serving, record.concurrency))

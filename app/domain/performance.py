@@ -128,6 +128,7 @@ class Performance:
             most_admitted=self.places,
             num_waves=self.num_waves,
             poll_interval_steps=self.deployment.poll_interval_steps,
+            batch_wait_steps=self.deployment.batch_wait_steps,
             prefill_first=self.deployment.engine in self.model.prefill_first,
             length_width_ratio=self.length_width_ratio,
         )

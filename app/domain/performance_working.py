@@ -107,7 +107,7 @@ def _times(performance: Performance, state: LoadState) -> Iterator[Step]:
 
 _WAITING = {
     "server_s": "request_s + request_concurrency_s x requests in the system + input_token_s x prompt tokens",
-    "residual_s": "(residual_iterations + (poll_interval_steps - 1) / 2) x decode step"
+    "residual_s": "(residual_iterations + (poll_interval_steps - 1) / 2 + steps held for a batch) x decode step"
     " + (mean square of the steps / mean step - decode step) / 2",
     "prefill_s": "steps of the prompt beside the running sequences",
     "prompts_ahead_s": "prompts that arrived before: prefill_queue_ratio x busy / (1 - 0.9 busy) x prefill / 2, or what the budget delays",

@@ -66,6 +66,8 @@ class Serving:
     """Width of the range of output lengths / mean; requests that start together stay together when it is 0."""
     poll_interval_steps: int = 1
     """Steps from one look for new requests to the next."""
+    batch_wait_steps: int = 0
+    """Steps for which the first prompt is held back while others gather."""
     prefill_first: bool = False
     """Prompts run in steps of their own while decoding waits; else both share steps."""
 
@@ -117,12 +119,12 @@ class Serving:
     def closed(self, concurrency: float) -> LoadState:
         """Steady state with `concurrency` requests in the system, each followed by the next as it ends.
 
-        A = min(C, places); lam = A / (decode steps + prefill steps) prompts arrive per step; B = A x decode time / (TTFT + decode time),
-        found by iteration over `_state`.
+        A = min(C, places); lam = (A - 1) / (decode steps + prefill steps) prompts of others arrive per step, as a request meets the rest of
+        a closed network (https://doi.org/10.1145/322186.322195); B = A x decode time / (TTFT + decode time), found by iteration.
         """
         admitted = min(concurrency, self.most_admitted)
         share = admitted / self.groups
-        lam = share / (self.decode_steps + self.prefill_steps)
+        lam = (admitted - 1) / self.groups / (self.decode_steps + self.prefill_steps) if admitted > 1 else 0.0
         alone, running = self.burst_s(share), share
         before, change_before = 0.0, 0.0
         for _ in range(MOST_ROUNDS):
@@ -145,7 +147,7 @@ class Serving:
         steps, tokens = self.prefill_steps, self.computed_tokens
         arriving = lam * tokens
         often = min(1.0, max(-math.expm1(-lam * steps), arriving / self.token_budget))
-        carried = min(arriving / often, self.token_budget)
+        carried = min(arriving / often if often else tokens / steps, self.token_budget)
         decode, mixed = self.step(running, 0), self.step(running, carried)
         if not self.prefill_first:
             square = (1 - often) * decode.total_s**2 + often * mixed.total_s**2
@@ -180,7 +182,8 @@ class Serving:
 
         step = t(B, 0) + (1 - start share / 2) x interference: the prompts of a burst are waited for, they do not interfere as well.
         TTFT = server (request + concurrency x per request + input x per token)
-        + residual ((residual iterations + (poll interval - 1) / 2) x t(B, 0) + half of what the mean square of the steps is above it)
+        + residual ((residual iterations + (poll interval - 1) / 2 + w (1 + w lam / 2) / (1 + w lam)) x t(B, 0) + half of what the mean
+        square of the steps is above it), w the steps for which the first prompt waits for others: as many as arrive meanwhile wait half
         + own prompt (prefill steps x t(B, tokens per step))
         + prompts ahead (prefill queue ratio x u / (1 - 0.9 u) x prompt / 2, u the share of the time with prompts; at most behind)
         + start share x behind, behind = (A - 1) / 2 x a prompt of the burst
@@ -200,8 +203,7 @@ class Serving:
         excess_steps = admitted / self.groups * self.computed_tokens / self.token_budget - self.decode_steps - steps
         waiting = WaitingTimes(
             constants.request_s + constants.request_concurrency_s * concurrency + constants.input_token_s * self.input_tokens,
-            (constants.residual_iterations + (self.poll_interval_steps - 1) / 2) * decode.total_s
-            + max(0.0, found.square_ratio - decode.total_s) / 2,
+            (constants.residual_iterations + self._held_steps(lam)) * decode.total_s + max(0.0, found.square_ratio - decode.total_s) / 2,
             prompt_s,
             max(min(ahead_s, behind_s), 0.0 if self.prefill_first else excess_steps * step_s),
             share * behind_s,
@@ -227,6 +229,11 @@ class Serving:
             waiting.ttft_s + decode_s,
             admitted / inside_s,
         )
+
+    def _held_steps(self, lam: float) -> float:
+        """Steps that the scheduler lets pass before it looks at a prompt, or computes it."""
+        gathered = self.batch_wait_steps * lam
+        return (self.poll_interval_steps - 1) / 2 + self.batch_wait_steps * (1 + gathered / 2) / (1 + gathered)
 
     def open(self, request_rps: float) -> LoadState | None:
         """Steady state under Poisson arrivals; None where requests arrive faster than the replica ends them.

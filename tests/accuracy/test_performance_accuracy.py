@@ -11,6 +11,7 @@ from app.accuracy.load_records import LeftOutLoad, LoadRecord, read_loads
 from app.accuracy.performance import SpeedAccuracy, SpeedComparison, speed_accuracy, summarise_ratios
 from app.accuracy.performance_report import GOALS, KnownMiss, KnownMisses, SpeedGoal, speed_report, speed_summary
 from app.accuracy.records import RecordsUnreadable
+from app.accuracy.serving_recipes import read_recipes
 from app.accuracy.step_bands import HELD_SHARE, LEAST_ROWS, band_lines, bands_of
 from app.accuracy.step_folds import read_folds
 from app.accuracy.step_priors import StepPriors, fold_of
@@ -25,6 +26,7 @@ POINTS, CASES, FOLDS, PRIORS, MISSES = (
     Path(__file__).with_name(name)
     for name in ("serving_points.jsonl", "throughput_cases.jsonl", "step_folds", "step_priors.yaml", "known_misses.yaml")
 )
+RECIPES = Path(__file__).with_name("serving_recipes.yaml")
 README = Path(__file__).parents[2] / "README.md"
 STEPS = README.parent / "app/catalog/steps/step_model.yaml"
 
@@ -52,7 +54,7 @@ BOUNDS: dict[str, Bound] = {
 
 @pytest.fixture(scope="module")
 def records() -> tuple[list[LoadRecord], list[LeftOutLoad]]:
-    return read_loads(POINTS, CASES)
+    return read_loads(POINTS, CASES, recipes=read_recipes(RECIPES))
 
 
 class Constants(TypedDict):

@@ -9,6 +9,7 @@ import pytest
 from app.accuracy import step_folds
 from app.accuracy.load_records import LoadRecord, read_loads
 from app.accuracy.performance import at_constants, figures_of, is_faster_than_possible, recorded_performance
+from app.accuracy.serving_recipes import read_recipes
 from app.accuracy.step_fit import FitRow, Fitted, fit_rows, fit_stage, fitted_constants
 from app.accuracy.step_folds import fit_folds, fold_text
 from app.accuracy.step_priors import ConstantPrior, EffectPrior, Stage, StepFold, StepPriors, family_of, fold_of, is_left_out
@@ -17,6 +18,7 @@ from app.domain.step_constants import StepModel
 from app.services.catalog import CatalogHolder
 
 POINTS, CASES, PRIORS = (Path(__file__).with_name(name) for name in ("serving_points.jsonl", "throughput_cases.jsonl", "step_priors.yaml"))
+RECIPES = Path(__file__).with_name("serving_recipes.yaml")
 PRIOR = StepPriors(
     origin="a test",
     constants=(
@@ -28,7 +30,7 @@ PRIOR = StepPriors(
 
 @pytest.fixture(scope="module")
 def records() -> list[LoadRecord]:
-    return read_loads(POINTS, CASES)[0]
+    return read_loads(POINTS, CASES, recipes=read_recipes(RECIPES))[0]
 
 
 def some(records: Sequence[LoadRecord], count: int, *models: str) -> list[LoadRecord]:

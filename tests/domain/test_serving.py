@@ -237,6 +237,13 @@ def test_requests_wait_half_the_steps_between_two_looks_for_them() -> None:
     assert seldom.request_rps < often.request_rps
 
 
+def test_prompts_that_are_held_for_a_batch_wait_its_steps_and_half_of_them_when_many_gather() -> None:
+    at_once, held = (serving(engine="tensorrt-llm", batch_wait_steps=steps) for steps in (0, 20))
+    for concurrency, waited in ((1, 20.0), (4000, 10.0)):
+        plain, late = (replace(of, most_admitted=1e4).closed(concurrency) for of in (at_once, held))
+        assert (late.waiting.residual_s - plain.waiting.residual_s) / late.decode.total_s == pytest.approx(waited, rel=0.15)
+
+
 def test_rates_that_prompts_alone_outrun_have_no_steady_state() -> None:
     whole = {"chunked_prefill": False, "engine": "generic", "weights": None}
     of = serving(model="gpt-oss-120b", lengths=Lengths(8000, 1), **whole)
