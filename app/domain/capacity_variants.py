@@ -138,12 +138,13 @@ def _at_hits(workload: Workload, sizing: Sizing, speed: ReplicaSpeed, safety_rat
     demand, performance, holds = demand_of(workload), speed.performance, sizing.holds
     lengths = lengths_of(demand, shared_prefix(workload, performance.deployment))
     if not workload.shared_prefix_tokens:
-        performance = replace(performance, lengths=lengths)
+        performance = performance.with_lengths(lengths)
     else:  # requests hold more or less in common
         performance = performance.at_lengths(lengths)
         holds = holds and _holds(performance, lengths, safety_ratio)
     cached = lengths.input_tokens * lengths.prefix_hit_ratio
-    return replace(sizing, demand=demand, holds=holds, speed=replace(speed, performance=performance, cached_tokens=cached), bounds=None)
+    own = ReplicaSpeed(performance, speed.inputs, speed.outputs, cached, speed.slo)
+    return replace(sizing, demand=demand, holds=holds, speed=own, bounds=None)
 
 
 def _holds(performance: Performance, lengths: Lengths, safety_ratio: float) -> ConcurrencyAtLength:

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable
 from datetime import date
+from functools import lru_cache
 from typing import Annotated, Literal
 
 from pydantic import Field, PositiveInt
@@ -229,6 +230,7 @@ class EngineMemory(Given):
         return (lowest is None or version >= lowest) and (end is None or version < end)
 
 
+@lru_cache(maxsize=1024)
 def version_key(text: str | None) -> tuple[int, int, int] | None:
     """The numbers of a version, or the number of a build, that decide which rules hold; None when the text begins with neither.
 

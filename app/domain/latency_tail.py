@@ -5,8 +5,7 @@ The one seam for them: a simulation of the same steps may take the place of `Tai
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from app.domain.length_spread import NORMAL, Spread
@@ -69,7 +68,7 @@ class Prompts(NamedTuple):
     outputs: Spread
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Tails:
     """Percentiles of the times of a request under Poisson arrivals, from the means of a steady state.
 
@@ -82,6 +81,7 @@ class Tails:
 
     prompts: Prompts
     state: LoadState
+    _known: dict[tuple[TimeName, Level], float] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
     def more_ahead_s(self) -> float:
@@ -91,10 +91,6 @@ class Tails:
     def deviations(self, level: Level) -> TtftDeviations:
         """What the percentile of TTFT is made of."""
         return _ttft(self.prompts, self.state, self.more_ahead_s, level)
-
-    @cached_property
-    def _known(self) -> dict[tuple[TimeName, Level], float]:
-        return {}
 
     def percentile(self, name: TimeName, level: Level) -> float:
         """The percentile of one time [s]."""
@@ -116,17 +112,17 @@ class Tails:
     def _tail(self, name: TimeName, mean: float) -> Tail:
         return Tail(mean, self.percentile(name, "p95"), self.percentile(name, "p99"))
 
-    @cached_property
+    @property
     def ttft(self) -> Tail:
         """Time to first token."""
         return self._tail("ttft", self.state.waiting.ttft_s + self.more_ahead_s)
 
-    @cached_property
+    @property
     def tpot(self) -> Tail:
         """Time per output token after the first."""
         return self._tail("tpot", self.state.tpot_s)
 
-    @cached_property
+    @property
     def e2e(self) -> Tail:
         """Whole request."""
         return self._tail("e2e", self.state.e2e_s + self.more_ahead_s)
@@ -178,11 +174,11 @@ def _tpot(prompts: Prompts, state: LoadState, level: Level) -> float:
     # Of less than one running sequence, steps with prompts may be shorter than the decode step, which holds at least one.
     prompt_ratio, square = max(0.0, state.step_s / decode_s - 1), 1 + prompts.inputs.variance_ratio
     wide = max(1.0, math.sqrt(running))
-    elasticity = running * (serving.step(running + wide, 0).total_s - decode_s) / wide / decode_s
+    elasticity = running * (serving.step_s(running + wide, 0) - decode_s) / wide / decode_s
     relaxation = max(1 - elasticity, LEAST_RELAXATION)
     variance = running * (2 + 2 * prompt_ratio + prompt_ratio**2 * square) / (2 * relaxation)
     averaged = math.sqrt(2 * (relaxation + math.expm1(-relaxation))) / relaxation
-    more = serving.step(running + deviates * averaged * math.sqrt(variance), 0).total_s / decode_s - 1
+    more = serving.step_s(running + deviates * averaged * math.sqrt(variance), 0) / decode_s - 1
     # Where so few requests arrive during a lifetime that fewer than this share of requests meets one, the percentile meets none.
     met = -math.expm1(-running) > 1 - LEVELS[level]
     return state.tpot_s * (1 + more + (deviates * prompt_ratio * math.sqrt(square / running) if met else 0.0))

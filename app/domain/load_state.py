@@ -5,6 +5,25 @@ from typing import NamedTuple
 from app.domain.step import IterationTime
 
 
+class Interference(NamedTuple):
+    """Steps without and with prompts."""
+
+    decode: IterationTime
+    mixed: IterationTime
+    """With prompts; a decode step and one of prompts together where engines run prompts first."""
+    prompt_tokens: float
+    often: float
+    busy_s: float
+    """Time with prompts per step [s]."""
+    square_ratio: float
+    """Mean square of the steps / mean step: twice what is left of the step that an arrival meets [s]."""
+
+    @property
+    def mean_step_s(self) -> float:
+        """Mean step over all [s]."""
+        return self.decode.total_s + self.often * (self.mixed.total_s - self.decode.total_s)
+
+
 class WaitingTimes(NamedTuple):
     """The time to the first token and what it consists of [s]."""
 

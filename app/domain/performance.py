@@ -20,7 +20,7 @@ from app.domain.serving import Serving
 from app.domain.step import StepTimer, step_timer
 from app.domain.step_class import Load, StepClass, gpu_class
 from app.domain.step_constants import ROOFLINE, Constants, StepModel
-from app.domain.step_work import Contexts, StepWork, step_work
+from app.domain.step_work import NO_CONTEXTS, Contexts, StepWork, step_work
 
 USUAL_TOKEN_BUDGET = 8192
 """Tokens of a step where the engine is not named: the default of vLLM servers on large devices, of SGLang's chunks and of
@@ -91,13 +91,15 @@ class Performance:
     """Prompt tokens of one step over all dp ranks; infinite where prompts are not cut [tokens]."""
     draft: StepTimer | None
     """Steps of the draft model."""
+    steps: StepTimer
+    """Times of a step at any lengths."""
     num_waves: float | None = None
     length_width_ratio: float = 0.0
 
     @cached_property
     def timer(self) -> StepTimer:
         """Times of a step at these lengths."""
-        return step_timer(self.work, self.constants, self._contexts, self.model.kernels)
+        return self.steps.at_contexts(self._contexts)
 
     @cached_property
     def roofline(self) -> StepTimer:
@@ -140,10 +142,10 @@ class Performance:
             return 0.0
         sequences = max(1.0, num_sequences)
         if self.draft is not None:
-            return speculative.num_draft_tokens * self.draft.iteration(sequences, 0).total_s
+            return speculative.num_draft_tokens * self.draft.total_s(sequences, 0)
         if speculative.draft_model is None and self.llm.num_mtp_layers:
             share = self.llm.num_mtp_layers / self.llm.num_layers
-            return speculative.num_draft_tokens * share * self.timer.iteration(sequences / self.work.positions_per_sequence, 0).total_s
+            return speculative.num_draft_tokens * share * self.timer.total_s(sequences / self.work.positions_per_sequence, 0)
         return 0.0
 
     def at_lengths(self, lengths: Lengths) -> "Performance":
@@ -151,11 +153,16 @@ class Performance:
         places, limit = places_of(self.found, self.deployment, lengths.held_tokens(self.constants), lengths.held_once)
         return replace(self, lengths=lengths, places=places, places_limit=limit)
 
+    def with_lengths(self, lengths: Lengths) -> "Performance":
+        """The same deployment and places with other lengths."""
+        return replace(self, lengths=lengths)
+
     def without_speculation(self) -> "Performance":
         """The same deployment with plain decoding."""
         plain_work = replace(self.work, positions_per_sequence=1)
         deployment = self.deployment.model_copy(update={"speculative": None})
-        return replace(self, deployment=deployment, work=plain_work, draft=None)
+        steps = replace(self.steps, work=plain_work, positions_per_sequence=1)
+        return replace(self, deployment=deployment, work=plain_work, draft=None, steps=steps)
 
     @cached_property
     def _known(self) -> dict[float, LoadState]:
@@ -194,7 +201,7 @@ class Performance:
 
         def loses(sequences: int) -> bool:
             share = sequences / self.work.pp
-            return self.serving.step(share, 0).total_s / tokens >= plain.timer.iteration(share, 0).total_s
+            return self.serving.step_s(share, 0) / tokens >= plain.timer.total_s(share, 0)
 
         first = _first(loses)
         return None if first is None else first - 1
@@ -220,6 +227,8 @@ class StepParts(NamedTuple):
     work: StepWork
     step_class: StepClass
     constants: Constants
+    steps: StepTimer
+    """Times of a step without any context."""
 
 
 def step_parts(llm: Llm, gpu: Gpu, deployment: Deployment, model: StepModel, load: Load = "served") -> StepParts:
@@ -235,7 +244,8 @@ def step_parts(llm: Llm, gpu: Gpu, deployment: Deployment, model: StepModel, loa
         dense_weights=work.products.dense_class,
         link=work.tensor_link.kind if deployment.tp > 1 else "none",
     )
-    return StepParts(work, step_class, model.constants_of(step_class))
+    constants = model.constants_of(step_class)
+    return StepParts(work, step_class, constants, step_timer(work, constants, NO_CONTEXTS, model.kernels))
 
 
 def performance_of(
@@ -260,7 +270,7 @@ def performance_of(
     bandwidth or peak that the catalog lacks.
     """
     found = found or fit(llm, gpu, deployment, engine)
-    work, step_class, constants = parts or step_parts(llm, gpu, deployment, model, load)
+    work, step_class, constants, steps = parts or step_parts(llm, gpu, deployment, model, load)
     places, limit = places_of(found, deployment, lengths.held_tokens(constants), lengths.held_once)
     timer = None
     if draft is not None:
@@ -268,22 +278,9 @@ def performance_of(
         draft_work = step_work(draft, gpu, alone)
         contexts = draft_work.contexts(lengths.decode_context_tokens, lengths.prompt_context_tokens)
         timer = step_timer(draft_work, constants, contexts, model.kernels)
+    limits = places, limit, _token_budget(found, deployment)
     return Performance(
-        llm,
-        gpu,
-        deployment,
-        found,
-        lengths,
-        work,
-        model,
-        step_class,
-        constants,
-        places,
-        limit,
-        _token_budget(found, deployment),
-        timer,
-        num_waves,
-        length_width_ratio,
+        llm, gpu, deployment, found, lengths, work, model, step_class, constants, *limits, timer, steps, num_waves, length_width_ratio
     )
 
 

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
@@ -59,6 +59,7 @@ class ReplicaSpeed:
     cached_tokens: float
     """Tokens of a prompt that the prefix cache serves."""
     slo: Slo | None
+    _known: dict[Level, Serving] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @cached_property
     def basis(self) -> Basis:
@@ -80,10 +81,6 @@ class ReplicaSpeed:
         """The replica by length of the prompts."""
         return Prompts(self.serving, self._prompts_at, self.inputs, self.outputs)
 
-    @cached_property
-    def _known(self) -> dict[Level, Serving]:
-        return {}
-
     def _prompts_at(self, level: Level) -> Serving:
         if level not in self._known:
             self._known[level] = self._with_prompts_of(self.inputs.p95 if level == "p95" else self.inputs.p99)
@@ -93,7 +90,7 @@ class ReplicaSpeed:
         if tokens <= self.inputs.mean:
             return self.serving
         lengths = Lengths(tokens, self.performance.lengths.output_tokens, min(self.cached_tokens, tokens - 1) / tokens)
-        return replace(self.performance, lengths=lengths).serving
+        return self.performance.with_lengths(lengths).serving
 
     @cached_property
     def prefill_tokens_per_s(self) -> float:

@@ -25,7 +25,7 @@ from app.domain.search_bounds import most_rps
 from app.domain.search_leaders import Outcome
 from app.domain.search_space import Family, Reason, Setting
 from app.domain.sizing import Sizing, cached_tokens
-from app.domain.step import StepTimer, step_timer
+from app.domain.step import StepTimer
 from app.domain.step_constants import StepModel
 from app.domain.units import plain
 from app.domain.workload import Slo, Workload
@@ -88,7 +88,7 @@ class TrafficJudge:
             return Miss("does_not_fit", f"{plain(weights)} bytes of weights on each accelerator of {memory}")
         timer = self._timer(parts, self.lengths)
         per_step = deployment.speculative.tokens_per_iteration if deployment.speculative else 1.0
-        tpot_s = timer.iteration(1, 0).total_s / per_step
+        tpot_s = timer.total_s(1, 0) / per_step
         for name, limit, least in (*self._ttft_bounds(parts), *self._tpot_bounds(tpot_s)):
             if least > limit:
                 return Miss(_MISSED[name.split("_")[0]], f"{name} is at least {plain(least)} s, the objective is {plain(limit)} s")
@@ -122,12 +122,12 @@ class TrafficJudge:
 
     def _timer(self, parts: StepParts, lengths: Lengths) -> StepTimer:
         contexts = parts.work.contexts(lengths.decode_context_tokens, lengths.prompt_context_tokens)
-        return step_timer(parts.work, parts.constants, contexts, self.model.kernels)
+        return parts.steps.at_contexts(contexts)
 
     def _least_ttft_s(self, parts: StepParts, timer: StepTimer, lengths: Lengths) -> float:
         """The server, and the whole prompt in one step of its own: several steps take longer [s]."""
         constants = parts.constants
-        return constants.request_s + constants.input_token_s * lengths.input_tokens + timer.iteration(0, lengths.computed_tokens).total_s
+        return constants.request_s + constants.input_token_s * lengths.input_tokens + timer.total_s(0, lengths.computed_tokens)
 
     def perform(self, family: Family, setting: Setting) -> Performance:
         """The deployment with the fit of its memory."""

@@ -233,6 +233,14 @@ class StepModel(Given):
         return {}
 
     @cached_property
+    def _rows(self) -> dict[tuple[str, ...], int]:
+        rows: dict[tuple[str, ...], int] = {}
+        for each in self.fitted:
+            key = (each.engine, each.gpu_class, each.weights, each.kind)
+            rows[key] = rows.get(key, 0) + each.num_rows
+        return rows
+
+    @cached_property
     def kept_working(self) -> dict[StepClass, Any]:
         """Lines of working that `step_working.constant_steps` has written: they are the same for every request of a class."""
         return {}
@@ -252,8 +260,7 @@ class StepModel(Given):
 
     def rows_of(self, found: StepClass) -> int:
         """Measured points of the same engine, accelerator class, weights and kind; 0 where the constants are carried over."""
-        key = found[:4]
-        return sum(each.num_rows for each in self.fitted if (each.engine, each.gpu_class, each.weights, each.kind) == key)
+        return self._rows.get(found[:4], 0)
 
     def band(self, found: StepClass, quantity: Literal["ttft", "tpot", "throughput"]) -> Band:
         """How far measurements of a class lie from the prediction."""
