@@ -58,6 +58,7 @@ def listed(found: Found) -> tuple[list[tuple[float, ...]], list[tuple[float, ...
     return [each.key for each in found.leaders.cheapest], [each.key for each in found.leaders.front]
 
 
+@pytest.mark.slow
 @settings(max_examples=12, deadline=None)
 @given(
     model=st.sampled_from(MODELS),
