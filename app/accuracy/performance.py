@@ -189,7 +189,7 @@ def _state(record: LoadRecord, performance: Performance) -> LoadState | None:
 
 def at_constants(performance: Performance, model: StepModel) -> Performance:
     """The same deployment and lengths with the constants of another model."""
-    return replace(performance, model=model, constants=model.constants_of(performance.step_class))
+    return replace(performance, model=model).with_constants(model.constants_of(performance.step_class))
 
 
 def is_faster_than_possible(record: LoadRecord, performance: Performance) -> bool:

@@ -153,6 +153,10 @@ class Performance:
         places, limit = places_of(self.found, self.deployment, lengths.held_tokens(self.constants), lengths.held_once)
         return replace(self, lengths=lengths, places=places, places_limit=limit)
 
+    def with_constants(self, constants: Constants) -> "Performance":
+        """The same deployment and lengths at other constants."""
+        return replace(self, constants=constants, steps=step_timer(self.work, constants, NO_CONTEXTS, self.model.kernels))
+
     def with_lengths(self, lengths: Lengths) -> "Performance":
         """The same deployment and places with other lengths."""
         return replace(self, lengths=lengths)
