@@ -84,7 +84,7 @@ def modelled_warnings(sizing: Sizing, loaded: Loaded | None, expected: ExpectedL
     if loaded is not None and loaded.state.step_s > PROMPTS_PREVAIL * loaded.state.decode.total_s:
         warn(
             "prompts_prevail",
-            "Prompts take more than half of the time at this size: TPOT percentiles may be twice what is said here.",
+            "Prompts take more than half of the time at this size: TPOT may be up to 1.5 times what is said here.",
         )
     missed = [each for each in (expected.objectives if expected else ()) if each.holds and not each.holds_at_high]
     if missed:

@@ -72,6 +72,8 @@ class LoadState(NamedTuple):
     """TTFT + (output tokens - 1) x TPOT [s]."""
     request_rps: float
     """Requests that the replica finishes [requests/s]."""
+    followed_s: float = 0.0
+    """At a rate: what prompts that arrived while a request waited for its own add to its decoding [s]."""
 
     @property
     def mean_step(self) -> IterationTime:

@@ -1,8 +1,10 @@
 """The working of `/performance`: from the steps of a load to the times of a request and the rates of the replica."""
 
+import math
 from collections.abc import Iterator
 
 from app.domain.batching import Batching
+from app.domain.decoding import SOURCE as DECODING_SOURCE
 from app.domain.demand import LITTLE_SOURCE
 from app.domain.load_state import LoadState
 from app.domain.memory_working import memory_steps
@@ -74,15 +76,14 @@ def _times(performance: Performance, state: LoadState) -> Iterator[Step]:
         STEP_SOURCE,
         basis="calibrated",
     )
-    yield step(
-        "tpot_s",
-        "mean_step_s / tokens per step",
-        f"{plain(state.step_s)} / {plain(serving.tokens_per_step)}",
-        state.tpot_s,
-        "s",
-        "definition of the time per output token",
-        basis="calibrated",
-    )
+    formula, terms = "mean_step_s / tokens per step", f"{plain(state.step_s)} / {plain(serving.tokens_per_step)}"
+    if state.followed_s:
+        yield _followed(performance, state)
+        formula = "(decode steps x mean_step_s + followed_s) / (output tokens - 1)"
+        terms = (
+            f"({plain(serving.decode_steps)} x {plain(state.step_s)} + {plain(state.followed_s)}) / ({plain(serving.output_tokens)} - 1)"
+        )
+    yield step("tpot_s", formula, terms, state.tpot_s, "s", "definition of the time per output token", basis="calibrated")
     for name, value in zip(state.waiting._fields, state.waiting, strict=True):
         yield step(f"ttft_{name}", _WAITING[name], plain(value), value, "s", QUEUE_SOURCE, basis="calibrated")
     yield step(
@@ -103,6 +104,23 @@ def _times(performance: Performance, state: LoadState) -> Iterator[Step]:
         "definition of end-to-end latency",
         basis="calibrated",
     )
+
+
+def _followed(performance: Performance, state: LoadState) -> Step:
+    """What prompts that arrived while the request waited for its own add to its decoding."""
+    waiting, serving = state.waiting, performance.serving
+    decode, mixed = plain(state.decode.total_s), plain(state.mixed.total_s)
+    formula = "waited x prompt steps per step x (mixed_step_s - decode_step_s) / decode_step_s"
+    terms = (
+        f"({plain(waiting.residual_s)} + {plain(waiting.prefill_s)} + {plain(waiting.prompts_ahead_s)}) "
+        f"x {plain(state.prompt_step_ratio)} x ({mixed} - {decode}) / {decode}"
+    )
+    longest_s = serving.longest_step_s(state.running / serving.groups)
+    if not math.isinf(longest_s):
+        most = f"{plain(serving.decode_steps)} x ({plain(longest_s)} - {plain(state.step_s)})"
+        formula = f"most x (1 - e^(-{formula} / most)), most = decode steps x (step full of prompts - mean_step_s)"
+        terms = f"{most} x (1 - {plain(math.e)}^(0 - {terms} / ({most})))"
+    return step("followed_s", formula, terms, state.followed_s, "s", DECODING_SOURCE, basis="calibrated")
 
 
 _WAITING = {

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from app.domain.burst_start import start_share
+from app.domain.decoding import followed_s
 from app.domain.load_state import Interference, LoadState, WaitingTimes
 from app.domain.step import IterationTime, StepTimer
 
@@ -79,6 +80,10 @@ class Serving:
         """The total of `step` alone [s]."""
         total_s = self.timer.total_s(num_sequences if prompt_tokens else max(num_sequences, LEAST_RUNNING), prompt_tokens)
         return total_s if self.draft_s is None else total_s + self.draft_s(num_sequences)
+
+    def longest_step_s(self, running: float) -> float:
+        """A step full of prompts beside so many sequences; infinite where nothing limits them [s]."""
+        return math.inf if self.prefill_first or math.isinf(self.token_budget) else self.step_s(running, self.token_budget)
 
     def prompt_s(self, running: float) -> float:
         """Steps of one prompt beside so many running sequences of the group [s]."""
@@ -224,15 +229,14 @@ class Serving:
         """Steady state under Poisson arrivals; None where requests arrive faster than the replica ends them.
 
         With r requests/s of a group, a step of x seconds meets lam = r x prompts and B = r x decode steps x x sequences: x = step(B, lam)
-        is solved by secants from below. Waiting for a place is that of A servers (Sakasegawa, https://doi.org/10.1007/BF02532775), behind
-        other prompts that of one server with constant service (Pollaczek-Khinchine).
+        is solved by secants from below. Decoding: decode steps x x + `decoding.followed_s`. Waiting for a place is that of A servers
+        (Sakasegawa, https://doi.org/10.1007/BF02532775), behind other prompts that of one server (Pollaczek-Khinchine).
         """
         rate = request_rps / self.groups
         if rate * self.crowded_s >= 1:
-            return None  # Prompts alone outrun the replica, and steps that hold all that arrives meanwhile would grow without end.
-        step_s = self.step_s(0, 0)
-        before, found = step_s, self._mean_step_s(rate * step_s)
-        value = found
+            return None  # Prompts alone outrun the replica: steps that hold all that arrives meanwhile would grow without end.
+        before = self.step_s(0, 0)
+        value = found = self._mean_step_s(rate * before)
         for _ in range(MOST_ROUNDS):
             after = self._mean_step_s(rate * value)
             slope = (after - found) / (value - before) if value != before else 0.0
@@ -268,10 +272,12 @@ class Serving:
             return None
         found = between or self._interference(running, lam)
         mean_step_s = found.mean_step_s
-        decode_s = self.decode_steps * mean_step_s
         server_s, residual_s, prompt_s = self._server_s(1), self._residual_s(found, lam), self._own_prompt_s(running)
         ahead_s = busy / (1 - busy) * alone / 2
-        inside_s = server_s + residual_s + prompt_s + ahead_s + decode_s
+        waited_s, longest_s = residual_s + prompt_s + ahead_s, self.longest_step_s(running)
+        following_s = followed_s(self.decode_steps, found.decode.total_s, mean_step_s, longest_s, waited_s)
+        decode_s = self.decode_steps * mean_step_s + following_s
+        inside_s = server_s + waited_s + decode_s
         more_s = self.timer.constants.request_concurrency_s * (request_rps * inside_s - 1)
         inside_s += more_s
         load, admission_s, places = request_rps * inside_s, 0.0, self.most_admitted
@@ -282,17 +288,6 @@ class Serving:
             admission_s = use ** (math.sqrt(2 * (places + 1)) - 1) / (places * (1 - use)) * inside_s
         waiting = WaitingTimes(server_s + more_s, residual_s, prompt_s, ahead_s, 0.0, admission_s)
         e2e_s = waiting.ttft_s + decode_s
-        return LoadState(
-            request_rps * e2e_s,
-            load,
-            running * self.groups,
-            found.decode,
-            found.mixed,
-            found.prompt_tokens,
-            found.often,
-            mean_step_s,
-            mean_step_s / self.tokens_per_step,
-            waiting,
-            e2e_s,
-            request_rps,
-        )
+        tpot_s = decode_s / (self.output_tokens - 1) if self.decode_steps else mean_step_s / self.tokens_per_step
+        steps = found.decode, found.mixed, found.prompt_tokens, found.often, mean_step_s
+        return LoadState(request_rps * e2e_s, load, running * self.groups, *steps, tpot_s, waiting, e2e_s, request_rps, following_s)
