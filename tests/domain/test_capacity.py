@@ -180,6 +180,7 @@ def test_nodes(replicas: int, per_replica: int, per_node: int, nodes: int, on_on
 
 def test_rounding_forgives_binary_noise() -> None:
     assert (ceil(10 * 1.1), ceil(3.0000001), floor(100 * 0.29), floor(2.9999)) == (11, 4, 29, 2)
+    assert (floor(72_000_000_000), ceil(72_000_000_000), floor(1_000_040_832 * 1.0)) == (72_000_000_000, 72_000_000_000, 1_000_040_832)
 
 
 @given(
