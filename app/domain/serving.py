@@ -240,7 +240,7 @@ class Serving:
         for _ in range(MOST_ROUNDS):
             after = self._mean_step_s(rate * value)
             slope = (after - found) / (value - before) if value != before else 0.0
-            if rate * self.decode_steps * value > self.most_admitted:
+            if rate * self.decode_steps * value > self.most_admitted or rate * value > MOST_BATCHED:
                 return None
             if abs(after - value) <= TOLERANCE * value * min(1.0, max(1 - slope, TOLERANCE)):
                 break

@@ -232,3 +232,10 @@ def test_a_shared_prefix_leaves_more_places(client: TestClient) -> None:
     assert rows["prefix_hit_ratio 0"] == missed["ttft_s"]["value"] > rows["prefix_hit_ratio 0.5"] > rows["prefix_hit_ratio 1"]
     answer = client.post("/performance", json={**CHAT, "shared_prefix_tokens": 5000})
     assert (answer.status_code, "shared_prefix_tokens 5000" in answer.text) == (422, True)
+
+
+def test_a_model_of_one_parameter_is_outrun_by_a_billion_requests_a_second(client: TestClient) -> None:
+    absurd = {"model": {"params": 1}, "gpu": "h100-sxm-80gb", "deployment": {"weights": "fp32", "engine": "sglang"}, "request_rps": 1e9}
+    found = ask(client, **absurd, input_tokens=128, output_tokens=1)
+    assert found["saturated"]
+    assert {row["output_tokens_per_s"] for row in found["by_token_budget"]} == {None}
