@@ -6,6 +6,7 @@ The one seam for them: a simulation of the same steps may take the place of `Tai
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Literal, NamedTuple
 
 from app.domain.decoding import followed_s, gamma_percentile, prompts_deviation_s
@@ -69,7 +70,7 @@ class Prompts(NamedTuple):
     outputs: Spread
 
 
-@dataclass(slots=True)
+@dataclass
 class Tails:
     """Percentiles of the times of a request under Poisson arrivals, from the means of a steady state.
 
@@ -96,14 +97,19 @@ class Tails:
         waiting = self.state.waiting
         return waiting.residual_s + waiting.prefill_s + waiting.prompts_ahead_s + self.more_ahead_s
 
-    @property
+    @cached_property
+    def longest_step_s(self) -> float:
+        """A step beside the running sequences with as many prompt tokens as it takes [s]."""
+        serving = self.prompts.mean
+        return serving.longest_step_s(self.state.running / serving.groups)
+
+    @cached_property
     def followed_s(self) -> float:
         """What prompts that arrived during that time add to the decoding: more than of equally long ones, as the wait is longer [s]."""
         serving, state = self.prompts.mean, self.state
         if not self.more_ahead_s:
             return state.followed_s
-        longest_s = serving.longest_step_s(state.running / serving.groups)
-        return followed_s(serving.decode_steps, state.decode.total_s, state.step_s, longest_s, self.waited_s)
+        return followed_s(serving.decode_steps, state.decode.total_s, state.step_s, self.longest_step_s, self.waited_s)
 
     @property
     def decoding_s(self) -> float:
@@ -135,7 +141,7 @@ class Tails:
 
     def _percentile(self, name: TimeName, level: Level) -> float:
         if name == "ttft":
-            return self.state.waiting.ttft_s + self.more_ahead_s + self.deviations(level).joint_s
+            return self.mean(name) + self.deviations(level).joint_s
         if name == "tpot":
             return _tpot(self, level)
         outputs = self.prompts.outputs
@@ -144,23 +150,29 @@ class Tails:
         joint = math.hypot(self.deviations(level).joint_s, slower, longer * self.mean_tpot_s)
         return self.mean_e2e_s + joint
 
-    def _tail(self, name: TimeName, mean: float) -> Tail:
-        return Tail(mean, self.percentile(name, "p95"), self.percentile(name, "p99"))
+    def mean(self, name: TimeName) -> float:
+        """The mean of one time [s]."""
+        if name == "ttft":
+            return self.state.waiting.ttft_s + self.more_ahead_s
+        return self.mean_tpot_s if name == "tpot" else self.mean_e2e_s
+
+    def _tail(self, name: TimeName) -> Tail:
+        return Tail(self.mean(name), self.percentile(name, "p95"), self.percentile(name, "p99"))
 
     @property
     def ttft(self) -> Tail:
         """Time to first token."""
-        return self._tail("ttft", self.state.waiting.ttft_s + self.more_ahead_s)
+        return self._tail("ttft")
 
     @property
     def tpot(self) -> Tail:
         """Time per output token after the first."""
-        return self._tail("tpot", self.mean_tpot_s)
+        return self._tail("tpot")
 
     @property
     def e2e(self) -> Tail:
         """Whole request."""
-        return self._tail("e2e", self.mean_e2e_s)
+        return self._tail("e2e")
 
 
 def _ttft(prompts: Prompts, state: LoadState, more_ahead: float, level: Level) -> TtftDeviations:
@@ -220,5 +232,5 @@ def _tpot(tails: Tails, level: Level) -> float:
     )
     mean_s, plain_s = tails.decoding_s, steps * decode_s
     added_s = gamma_percentile(max(0.0, mean_s - plain_s), deviation, deviates)
-    slower_s = max(mean_s, min(plain_s + added_s, steps * serving.longest_step_s(running)))
+    slower_s = max(mean_s, min(plain_s + added_s, steps * tails.longest_step_s))
     return (slower_s + steps * state.step_s * more) / (serving.output_tokens - 1)

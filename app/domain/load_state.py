@@ -21,7 +21,12 @@ class Interference(NamedTuple):
     @property
     def mean_step_s(self) -> float:
         """Mean step over all [s]."""
-        return self.decode.total_s + self.often * (self.mixed.total_s - self.decode.total_s)
+        return mean_of_steps_s(self.decode.total_s, self.mixed.total_s, self.often)
+
+
+def mean_of_steps_s(decode_s: float, mixed_s: float, often: float) -> float:
+    """decode + steps with prompts per decode step x (mixed - decode) [s]."""
+    return decode_s + often * (mixed_s - decode_s)
 
 
 class WaitingTimes(NamedTuple):

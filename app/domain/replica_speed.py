@@ -117,6 +117,10 @@ class ReplicaSpeed:
         """Every objective with what is expected at a load."""
         return [Objective(f"{name}_{level}", limit, loaded.tails.percentile(name, level)) for name, level, limit in self._limits]
 
+    def holds(self, loaded: Loaded) -> bool:
+        """Whether every objective is kept at a load."""
+        return all(loaded.tails.percentile(name, level) <= limit for name, level, limit in self._limits)
+
     @cached_property
     def _limits(self) -> list[tuple[TimeName, Level, float]]:
         limits = [(name, level, getattr(self.slo, f"{name}_{level}_s", None)) for name in TIMES for level in LEVELS]
@@ -144,7 +148,7 @@ class ReplicaSpeed:
     def within_objectives(self) -> Loaded | None:
         """The largest rate at which every objective holds; None where there is none, not even for an idle replica."""
         idle = self.idle
-        if idle is None or not all(each.holds for each in self.objectives(idle)):
+        if idle is None or not self.holds(idle):
             return None
         serving = self.serving
         places = serving.most_admitted / serving.groups

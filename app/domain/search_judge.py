@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from app.domain.calibration import Calibrations
-from app.domain.capacity_variants import lengths_of, speed_of
+from app.domain.capacity_variants import lengths_of
 from app.domain.concurrency import at_length, sequence_limit
 from app.domain.demand import Demand, demand_of
 from app.domain.deployment import Deployment
@@ -16,6 +16,7 @@ from app.domain.hardware import Gpu
 from app.domain.latency_tail import LEVELS
 from app.domain.length_spread import Spread, spread_of
 from app.domain.llm import Llm
+from app.domain.memory import trial_fit
 from app.domain.performance import Lengths, Performance, StepParts, performance_of, step_parts
 from app.domain.prefix_cache import PrefixCache, shared_prefix
 from app.domain.replica_speed import ReplicaSpeed
@@ -63,6 +64,11 @@ class TrafficJudge:
         return spread_of(self.workload, "input_tokens")
 
     @cached_property
+    def outputs(self) -> Spread:
+        """Outputs by length."""
+        return spread_of(self.workload, "output_tokens")
+
+    @cached_property
     def prefix(self) -> PrefixCache | None:
         """What requests hold in common; every candidate has a prefix cache."""
         return shared_prefix(self.workload, Deployment())
@@ -81,12 +87,13 @@ class TrafficJudge:
     def best(self, family: Family) -> Outcome | Miss:
         """Bounds of every setting of a family, without a look at what fits beside the weights."""
         gpu, deployment = family.priced.gpu, family.deployment
-        parts = self._parts[id(family)] = step_parts(self.llm, gpu, deployment, self._steps(gpu, deployment))
+        parts = step_parts(self.llm, gpu, deployment, self._steps(gpu, deployment))
+        parts = self._parts[id(family)] = parts._replace(steps=self._timer(parts, self.lengths))
         work, memory = parts.work, gpu.require_memory_bytes()
         weights = (work.dense_bytes + work.expert_bytes) / work.pp
         if weights > memory:
             return Miss("does_not_fit", f"{plain(weights)} bytes of weights on each accelerator of {memory}")
-        timer = self._timer(parts, self.lengths)
+        timer = parts.steps
         per_step = deployment.speculative.tokens_per_iteration if deployment.speculative else 1.0
         tpot_s = timer.total_s(1, 0) / per_step
         for name, limit, least in (*self._ttft_bounds(parts), *self._tpot_bounds(tpot_s)):
@@ -133,7 +140,8 @@ class TrafficJudge:
         """The deployment with the fit of its memory."""
         deployment = family.deployment.model_copy(update=setting._asdict())
         gpu, engine = family.priced.gpu, self.engines[deployment.engine]
-        return performance_of(self.llm, gpu, deployment, engine, self._steps(gpu, deployment), self.lengths, parts=self._parts[id(family)])
+        found, model = trial_fit(self.llm, gpu, deployment, engine), self._steps(gpu, deployment)
+        return performance_of(self.llm, gpu, deployment, engine, model, self.lengths, parts=self._parts[id(family)], found=found)
 
     def with_budget(self, performance: Performance, setting: Setting) -> Performance:
         """The deployment with another token budget in the same memory: a larger one in truth leaves less for the cache."""
@@ -148,7 +156,7 @@ class TrafficJudge:
                 tokens = demand.mean_input_tokens + demand.mean_output_tokens
                 holds = at_length(found, deployment, tokens, self.safety_ratio, self.prefix)
             limit = sequence_limit(found, deployment)
-            speed = speed_of(performance, self.workload, demand, self.slo)
+            speed = ReplicaSpeed(performance, self.inputs, self.outputs, cached_tokens(demand, demand.mean_input_tokens), self.slo)
             self._last = performance, Sizing(demand, None, self.slo, holds, limit and limit * deployment.dp, None, speed)
         return self._last[1]
 
@@ -170,13 +178,20 @@ class TrafficJudge:
         assert speed is not None  # noqa: S101 - `sizing` models every deployment
         if planned == 0:
             return None
-        loaded = speed.at_rate(rate)
-        if loaded is None or not all(each.holds for each in speed.objectives(loaded)):
-            return None
         if rate > speed.most_rps(performance.places if planned is None else planned):
+            return None
+        loaded = speed.at_rate(rate)
+        if loaded is None or not speed.holds(loaded):
             return None
         times = self._times(speed, replicas)
         return None if times is None else (times[0] / MARGIN_RATIO, times[1] / MARGIN_RATIO)
+
+    def needs_more(self, performance: Performance, exact: float) -> bool:
+        """Whether one replica misses the objectives under its share of so many, a hair less than it."""
+        speed = self.sizing(performance).speed
+        assert speed is not None  # noqa: S101 - `sizing` models every deployment
+        loaded = speed.at_rate(self.demand.request_rps / exact / MARGIN_RATIO)
+        return loaded is None or not speed.holds(loaded)
 
     def assess(self, performance: Performance) -> Outcome | Miss:
         """The fewest replicas that hold every objective, and the times that they are expected to have."""
@@ -195,7 +210,7 @@ class TrafficJudge:
 
     def _times(self, speed: ReplicaSpeed, replicas: int) -> tuple[float, float] | None:
         loaded = speed.at_rate(self.demand.request_rps / replicas)
-        return None if loaded is None else (loaded.tails.ttft.mean, loaded.tails.tpot.mean)
+        return None if loaded is None else (loaded.tails.mean("ttft"), loaded.tails.mean("tpot"))
 
     def _missed(self, speed: ReplicaSpeed) -> Miss:
         for each in speed.objectives(speed.idle) if speed.idle else ():

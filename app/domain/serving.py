@@ -7,7 +7,7 @@ from functools import cached_property
 
 from app.domain.burst_start import start_share
 from app.domain.decoding import followed_s
-from app.domain.load_state import Interference, LoadState, WaitingTimes
+from app.domain.load_state import Interference, LoadState, WaitingTimes, mean_of_steps_s
 from app.domain.step import IterationTime, StepTimer
 
 TOLERANCE = 1e-3
@@ -129,24 +129,31 @@ class Serving:
             running = min(max(running - change / min(slope, -0.5), 0.0), share)
         return state
 
-    def _interference(self, running: float, lam: float) -> Interference:
-        """Steps without and with prompts at `lam` prompts per step, and how often prompts interfere.
+    def _prompts_in_steps(self, lam: float) -> tuple[float, float]:
+        """(steps with prompts per decode step, prompt tokens of each) at `lam` prompts per step.
 
         Mixed steps: a share f = min(1, max(1 - exp(-lam m), lam I / budget)) of the steps carries min(lam I / f, budget) tokens.
         Prefill first: lam x m steps of I / m tokens come between two decode steps.
         """
         steps, tokens = self.prefill_steps, self.computed_tokens
+        if self.prefill_first:
+            return lam * steps, tokens / steps
         arriving = lam * tokens
         often = min(1.0, max(-math.expm1(-lam * steps), arriving / self.token_budget))
-        carried = min(arriving / often if often else tokens / steps, self.token_budget)
-        decode, mixed = self.step(running, 0), self.step(running, carried)
+        return often, min(arriving / often if often else tokens / steps, self.token_budget)
+
+    def _interference(self, running: float, lam: float) -> Interference:
+        """Steps without and with prompts at `lam` prompts per step, and how often prompts interfere."""
+        often, carried = self._prompts_in_steps(lam)
+        decode = self.step(running, 0)
         if not self.prefill_first:
+            mixed = self.step(running, carried)
             square = (1 - often) * decode.total_s**2 + often * mixed.total_s**2
             mean_s = (1 - often) * decode.total_s + often * mixed.total_s
             return Interference(decode, mixed, carried, often, often * mixed.total_s, square / mean_s)
-        chunk = self.step(0, tokens / steps)
+        chunk = self.step(0, carried)
         both = IterationTime(*(one + other for one, other in zip(decode, chunk, strict=True)))
-        return Interference(decode, both, tokens / steps, lam * steps, lam * steps * chunk.total_s, decode.total_s)
+        return Interference(decode, both, carried, often, often * chunk.total_s, decode.total_s)
 
     def _start_share(self, admitted: float, alone: float, decode_s: float) -> float:
         """Share of a burst of prompts that the mean request of a run waits for; 0 in the steady state."""
@@ -210,20 +217,8 @@ class Serving:
             # Of a single wave nobody comes after: the mean request waits for half of those without a place.
             half = 0.5 if self.num_waves is not None and self.num_waves <= 1 else 1.0
             waiting = waiting._replace(admission_s=half * (concurrency - admitted) / admitted * inside_s)
-        return LoadState(
-            concurrency,
-            admitted,
-            running * self.groups,
-            decode,
-            mixed,
-            found.prompt_tokens,
-            often,
-            step_s,
-            step_s / self.tokens_per_step,
-            waiting,
-            waiting.ttft_s + decode_s,
-            admitted / inside_s,
-        )
+        steps = decode, mixed, found.prompt_tokens, often, step_s, step_s / self.tokens_per_step
+        return LoadState(concurrency, admitted, running * self.groups, *steps, waiting, waiting.ttft_s + decode_s, admitted / inside_s)
 
     def open(self, request_rps: float) -> LoadState | None:
         """Steady state under Poisson arrivals; None where requests arrive faster than the replica ends them.
@@ -261,7 +256,10 @@ class Serving:
 
     def _mean_step_s(self, lam: float) -> float:
         """Mean step when `lam` prompts arrive per step, with the lam x decode steps sequences that they become [s]."""
-        return self._interference(lam * self.decode_steps, lam).mean_step_s
+        running, (often, tokens) = lam * self.decode_steps, self._prompts_in_steps(lam)
+        decode_s = self.step_s(running, 0)
+        mixed_s = decode_s + self.step_s(0, tokens) if self.prefill_first else self.step_s(running, tokens)
+        return mean_of_steps_s(decode_s, mixed_s, often)
 
     def _at_rate(self, request_rps: float, step_s: float, between: Interference | None = None) -> LoadState | None:
         """Waiting and times where a step takes so long; `between` are the steps where they are at hand."""

@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple
 from app.domain.kernels import KernelsPerLayer
 from app.domain.step_constants import Constants
 from app.domain.step_kernels import num_kernels
-from app.domain.step_work import ACTIVATION_BYTES, Contexts, StepWork
+from app.domain.step_work import ACTIVATION_BYTES, NO_CONTEXTS, Contexts, StepWork
 
 Part = Literal["memory", "compute", "communication", "overhead"]
 OVERLAP = 3.0
@@ -162,6 +162,8 @@ class StepTimer:
 
     def at_contexts(self, at: Contexts) -> "StepTimer":
         """The same deployment at other contexts."""
+        if at == self.at:
+            return self
         work, constants = self.work, self.constants
         cache_bytes_per_s = constants.cache_bandwidth_ratio * work.bandwidth_bytes_per_s
         attention_flops_per_s = constants.attention_peak_ratio * work.products.sixteen_flops_per_s * work.dp
@@ -195,7 +197,7 @@ def step_timer(work: StepWork, constants: Constants, at: Contexts, kernels: Kern
     timer = StepTimer(
         work=work,
         constants=constants,
-        at=at,
+        at=NO_CONTEXTS,
         positions_per_sequence=work.positions_per_sequence,
         half_tokens=constants.dense_half_tokens,
         weights_s=work.dense_bytes / (constants.bandwidth_ratio * bandwidth),
