@@ -23,7 +23,7 @@ from app.domain.sizing import Sizing
 from app.domain.units import plain
 from app.domain.workload import Slo
 from app.exporters.engine_arguments import engine_arguments
-from app.services.assumptions import default_used, defaults_used, deployment_defaults
+from app.services.assumptions import default_used, defaults_used, deployment_defaults, length_notes
 from app.services.prices import gpu_price
 from app.services.references import as_deployed, engine_of, resolve_gpu, resolve_served, with_draft
 from app.services.requests import CapacityRequest
@@ -65,7 +65,7 @@ def capacity(catalog: Catalog, request: CapacityRequest) -> CapacityAnswer:
         steps = catalog.calibrations.steps(catalog.step_model, llm, gpu, deployment, request.calibration)
     speed = _speed(request, slo, deployment, llm, gpu, found, demand, steps)
     if steps is not None and speed is not None:
-        notes += steps.assumptions
+        notes += [*steps.assumptions, *length_notes(workload)]
     sizing = Sizing(demand, request.measured, slo, holds, most, bounds, speed)
     inside = sizing.time_in_system_s
     if inside is not None and inside.basis == "assumed" and sizing.operating is None:

@@ -23,7 +23,7 @@ from app.domain.units import plain
 from app.domain.value import Given
 from app.domain.weights import weights_size
 from app.domain.workload import Slo, Workload
-from app.services.assumptions import defaults_used
+from app.services.assumptions import defaults_used, length_notes
 from app.services.capacity import capacity
 from app.services.prices import PRICE_WORDS
 from app.services.references import resolve_model
@@ -226,7 +226,7 @@ def _assumptions(request: RecommendRequest, space: Space) -> list[Note]:
     if request.max_model_len_tokens is None and space.llm.max_model_len_tokens is not None:
         message = f"max_model_len_tokens was not given: {space.llm.max_model_len_tokens}, the model's own limit, must fit."
         notes.append(Note(code="default_max_model_len_tokens", message=message))
-    notes += defaults_used(request.workload, "burst_ratio", "prefix_hit_ratio", "token_growth_ratio")
+    notes += defaults_used(request.workload, "burst_ratio", "prefix_hit_ratio", "token_growth_ratio") + length_notes(request.workload)
     notes.append(
         Note(
             code="catalog_prices",
