@@ -239,3 +239,20 @@ def test_a_model_of_one_parameter_is_outrun_by_a_billion_requests_a_second(clien
     found = ask(client, **absurd, input_tokens=128, output_tokens=1)
     assert found["saturated"]
     assert {row["output_tokens_per_s"] for row in found["by_token_budget"]} == {None}
+
+
+@pytest.mark.parametrize(
+    ("load", "computed"),
+    [
+        ({"concurrency": 32}, {"server_s", "prefill_s"}),
+        ({"concurrency": 5000, "num_requests": 10**6}, {"server_s", "prefill_s", "admission_s"}),
+        ({"request_rps": 1}, {"server_s", "prefill_s", "prompts_ahead_s"}),
+    ],
+    ids=["loop", "queue", "rate"],
+)
+def test_the_time_to_first_token_can_be_redone(client: TestClient, load: dict[str, float], computed: set[str]) -> None:
+    answer = ask(client, **REPLICA, **LENGTHS, **load)
+    redo_json(answer["working"])
+    parts = {line["name"].removeprefix("ttft_"): line for line in answer["working"] if line["name"].startswith("ttft_")}
+    assert {name for name, line in parts.items() if " x " in line["substituted"]} == computed
+    assert {name: line["value"] for name, line in parts.items() if name in answer["waiting"]} == answer["waiting"]
