@@ -1,0 +1,286 @@
+"""Requests of a simulation: when they arrive, how long they are, and what becomes of each."""
+
+import bisect
+import itertools
+import math
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from app.domain.errors import InvalidInput
+from app.domain.length_spread import NORMAL, lognormal_of
+from app.domain.workload import TokenLengths
+
+Outcome = Literal["waiting", "running", "finished", "rejected", "timed_out", "failed"]
+STEEPEST = 6.0
+"""Largest slope of the logarithm of the lengths below the median: exp(6) from one standard deviation to the next."""
+HALVINGS = 60
+NO_PREFIX = -1
+
+
+class Request:
+    """One request and where it stands; engines change it as they go."""
+
+    __slots__ = (
+        "arrival_s", "attempt", "cached_tokens", "decode_start", "epoch", "finished_s", "first_token_s", "generated_tokens", "held",
+        "index", "input_tokens", "kind", "last_token_s", "left_tokens", "outcome", "output_tokens", "preemptions", "prefix",
+        "prefix_generation", "replica", "sent_s", "server_s", "start_s", "timeouts",
+    )  # fmt: skip
+
+    def __init__(self, index: int, arrival_s: float, kind: int, input_tokens: int, output_tokens: int, prefix: int = NO_PREFIX) -> None:
+        self.index, self.kind, self.prefix = index, kind, prefix
+        self.arrival_s = self.sent_s = arrival_s
+        """First sent, and sent for the last time [s]."""
+        self.input_tokens, self.output_tokens = input_tokens, output_tokens
+        self.outcome: Outcome = "waiting"
+        self.attempt = self.epoch = self.preemptions = self.timeouts = 0
+        self.start_s: float | None = None
+        """A place was given for the first time [s]."""
+        self.first_token_s: float | None = None
+        self.last_token_s = self.finished_s = self.server_s = 0.0
+        self.left_tokens = self.cached_tokens = self.generated_tokens = self.held = 0.0
+        self.decode_start = 0
+        self.prefix_generation: int | None = None
+        self.replica = 0
+
+    def restart(self, sent_s: float) -> None:
+        """Send it again: nothing that was computed is left."""
+        self.sent_s, self.outcome, self.epoch, self.attempt = sent_s, "waiting", self.epoch + 1, self.attempt + 1
+        self.generated_tokens = 0.0
+        self.start_s = self.first_token_s = None
+
+
+@dataclass(frozen=True)
+class Quantiles:
+    """A distribution of lengths by its quantiles: ln(length) is a line in the normal deviate between the points."""
+
+    points: tuple[tuple[float, float], ...]
+    """(normal deviate, ln tokens), rising."""
+    below: float
+    """Slope below the first point."""
+    above: float
+    """Slope above the last one."""
+
+    def at(self, deviate: float) -> float:
+        """The length at a normal deviate [tokens]."""
+        points = self.points
+        place = bisect.bisect_left(points, (deviate,))
+        if place == 0:
+            return math.exp(points[0][1] + self.below * (deviate - points[0][0]))
+        low = points[place - 1]
+        if place == len(points):
+            return math.exp(low[1] + self.above * (deviate - low[0]))
+        high = points[place]
+        return math.exp(low[1] + (high[1] - low[1]) * (deviate - low[0]) / (high[0] - low[0]))
+
+    @property
+    def mean(self) -> float:
+        """Sum over the lines of e^(a + b^2 / 2) (F(high - b) - F(low - b)) [tokens], a the line at 0, b its slope."""
+        ends = [-math.inf, *(deviate for deviate, _ in self.points), math.inf]
+        slopes = [self.below, *((b[1] - a[1]) / (b[0] - a[0]) for a, b in itertools.pairwise(self.points)), self.above]
+        starts = [self.points[0], *self.points]
+        total = 0.0
+        for (low, high), slope, (deviate, log) in zip(itertools.pairwise(ends), slopes, starts, strict=True):
+            between = NORMAL.cdf(high - slope) - NORMAL.cdf(low - slope)
+            total += math.exp(log - slope * deviate + slope**2 / 2) * between
+        return total
+
+
+def quantiles_of(lengths: TokenLengths, growth_ratio: float = 1.0) -> Quantiles:
+    """The distribution through the median, P95 and P99 that are given, with the mean.
+
+    What is not given follows the lognormal through mean and P95; a mean alone is a constant. The slope below the median is the one at
+    which the mean comes out; where none does, the nearest is taken.
+
+    >>> found = quantiles_of(TokenLengths(mean=4000, p50=2500, p95=12000, p99=20000))
+    >>> [round(found.at(deviate)) for deviate in (0, 1.644854, 2.326348)], round(found.mean)
+    ([2500, 12000, 20000], 4000)
+    """
+    shape = lognormal_of(lengths)
+    p95 = lengths.p95
+    if shape is None and (p95 is None or lengths.p50 is None or p95 <= lengths.p50) and (lengths.p99 or 0) <= lengths.mean:
+        return Quantiles(((0.0, math.log(lengths.mean * growth_ratio)),), 0.0, 0.0)
+    sigma = 0.0 if shape is None else shape.sigma
+    median = lengths.p50 or (lengths.mean if shape is None else math.exp(shape.mu))
+    high = p95 or max(median, lengths.mean)
+    known = [(0.0, median), (NORMAL.inv_cdf(0.95), high)]
+    if lengths.p99 is not None:
+        known.append((NORMAL.inv_cdf(0.99), lengths.p99))
+    points = tuple((deviate, math.log(tokens * growth_ratio)) for deviate, tokens in known)
+    (before, low_log), (last, high_log) = points[-2:]
+    above = sigma if len(points) == 2 and lengths.p50 is None else (high_log - low_log) / (last - before)
+    flat, steep = 0.0, STEEPEST
+    for _ in range(HALVINGS):
+        middle = (flat + steep) / 2
+        if Quantiles(points, middle, above).mean > lengths.mean * growth_ratio:
+            flat = middle
+        else:
+            steep = middle
+    return Quantiles(points, (flat + steep) / 2, above)
+
+
+@dataclass(frozen=True)
+class RequestKind:
+    """Requests whose lengths come from the same distributions."""
+
+    name: str
+    share_ratio: float
+    inputs: Quantiles
+    outputs: Quantiles
+
+
+@dataclass(frozen=True)
+class Traced:
+    """One request of a recorded trace."""
+
+    arrival_s: float
+    input_tokens: int
+    output_tokens: int
+
+
+@dataclass(frozen=True)
+class Arrivals:
+    """When requests arrive: gaps of a gamma distribution, or a recorded trace."""
+
+    request_rps: float = 1.0
+    """Mean rate [requests/s]."""
+    variation_ratio: float = 1.0
+    """Standard deviation of the gaps / their mean: 0 is a constant pace, 1 a Poisson process, more comes in bursts."""
+    trace: tuple[Traced, ...] = ()
+    """Replayed instead; kinds and rate are not used."""
+
+
+@dataclass(frozen=True)
+class Surge:
+    """The rate is multiplied for a while."""
+
+    start_s: float
+    end_s: float
+    factor_ratio: float = 2.0
+
+
+@dataclass(frozen=True)
+class Flood:
+    """Requests of one length that come on top for a while, at random."""
+
+    start_s: float
+    end_s: float
+    request_rps: float
+    input_tokens: int
+    output_tokens: int
+
+
+@dataclass(frozen=True)
+class SharedPrefix:
+    """What requests have in common with earlier ones: a beginning of `tokens`, and `input_ratio` of the whole prompt."""
+
+    tokens: float = 0.0
+    """Held once by all running requests that have it [tokens]."""
+    input_ratio: float = 0.0
+    """Found again as well, as in earlier turns; each request holds it."""
+    share_ratio: float = 1.0
+    """Share of the requests that have any."""
+    num_prefixes: int = 1
+    """Different ones, equally often."""
+
+    def cached_tokens(self, input_tokens: float) -> float:
+        """min(tokens + ratio x input, input - 1): the last token is always computed [tokens]."""
+        return min(self.tokens + self.input_ratio * input_tokens, input_tokens - 1)
+
+    def shared_tokens(self, input_tokens: float) -> float:
+        """Of it, what is held once [tokens]."""
+        return min(self.tokens, input_tokens - 1)
+
+
+def stream(seed: int, purpose: str) -> random.Random:
+    """Random numbers of one purpose: a change of one input leaves those of the others as they were (common random numbers)."""
+    return random.Random(f"{seed} {purpose}")  # noqa: S311 - no secrets
+
+
+def gaps(arrivals: Arrivals, draw: random.Random) -> Iterator[float]:
+    """Gaps with a mean of 1: gamma with shape 1 / variation^2."""
+    variation = arrivals.variation_ratio
+    while True:
+        if variation == 0:
+            yield 1.0
+        elif variation == 1:
+            yield draw.expovariate(1.0)
+        else:
+            yield draw.gammavariate(variation**-2, variation**2)
+
+
+def _after(now: float, gap: float, surges: tuple[Surge, ...]) -> float:
+    """When `gap` seconds at the usual rate have passed since `now`, a surge letting them pass faster [s]."""
+    while True:
+        rate = math.prod(each.factor_ratio for each in surges if each.start_s <= now < each.end_s)
+        turn = min((edge for each in surges for edge in (each.start_s, each.end_s) if edge > now), default=math.inf)
+        if not rate * (turn - now) < gap:
+            return now + gap / rate
+        gap -= rate * (turn - now)
+        now = turn
+
+
+def requests_of(
+    arrivals: Arrivals,
+    kinds: tuple[RequestKind, ...],
+    *,
+    seed: int,
+    duration_s: float | None = None,
+    num_requests: int | None = None,
+    surges: tuple[Surge, ...] = (),
+    floods: tuple[Flood, ...] = (),
+    prefix: SharedPrefix | None = None,
+) -> list[Request]:
+    """The requests of a run in order of arrival, until `duration_s` has passed or there are `num_requests`; a trace ends by itself.
+
+    Raises InvalidInput where neither ends it, or where surges would multiply a trace.
+    """
+    if arrivals.trace:
+        if surges:
+            raise InvalidInput("a replayed trace has the rate that it was recorded with", field="/faults", expected="no surge")
+        ordered = sorted(arrivals.trace, key=lambda one: one.arrival_s)
+        found = [Request(index, one.arrival_s, 0, one.input_tokens, one.output_tokens) for index, one in enumerate(ordered[:num_requests])]
+        found = [one for one in found if duration_s is None or one.arrival_s < duration_s]
+    else:
+        if duration_s is None and num_requests is None:
+            raise InvalidInput("a run needs an end", field="/duration_s", expected="duration_s or num_requests")
+        found = _generated(arrivals, kinds, seed, math.inf if duration_s is None else duration_s, num_requests, surges)
+    draw, flooded = stream(seed, "flood"), list[Request]()
+    for flood in floods:
+        now = flood.start_s + draw.expovariate(flood.request_rps)
+        while now < flood.end_s:
+            flooded.append(Request(0, now, len(kinds), flood.input_tokens, flood.output_tokens))
+            now += draw.expovariate(flood.request_rps)
+    if prefix is not None:
+        draw = stream(seed, "prefix")
+        for one in found:
+            chance, which = draw.random(), draw.randrange(prefix.num_prefixes)
+            one.prefix = which if chance < prefix.share_ratio else NO_PREFIX
+    if flooded:
+        found = sorted([*found, *flooded], key=lambda one: one.arrival_s)
+    for index, one in enumerate(found):
+        one.index = index
+    return found
+
+
+def _generated(
+    arrivals: Arrivals,
+    kinds: tuple[RequestKind, ...],
+    seed: int,
+    duration_s: float,
+    num_requests: int | None,
+    surges: tuple[Surge, ...],
+) -> list[Request]:
+    found, now, mean_gap = list[Request](), 0.0, 1 / arrivals.request_rps
+    choose, inputs, outputs = (stream(seed, purpose) for purpose in ("kind", "input", "output"))
+    limits = list(itertools.accumulate(kind.share_ratio for kind in kinds))
+    for gap in gaps(arrivals, stream(seed, "arrival")):
+        now = _after(now, gap * mean_gap, surges) if surges else now + gap * mean_gap
+        if now >= duration_s or len(found) == num_requests:
+            return found
+        which = min(bisect.bisect_right(limits, choose.random() * limits[-1]), len(kinds) - 1)
+        kind = kinds[which]
+        prompt, answer = kind.inputs.at(inputs.gauss(0, 1)), kind.outputs.at(outputs.gauss(0, 1))
+        found.append(Request(0, now, which, max(1, round(prompt)), max(1, round(answer))))
+    return found

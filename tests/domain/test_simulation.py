@@ -1,0 +1,168 @@
+"""Simulated replicas against what theory knows, and what must hold in every run."""
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from app.domain.batching import Batching
+from app.domain.errors import InvalidInput
+from app.domain.simulation import Limits, Run, Scenario, simulate, simulate_seed
+from app.domain.simulation_fleet import Client
+from app.domain.simulation_replica import ConstantSteps, KvRoom, ReplicaModel
+from app.domain.simulation_requests import Arrivals, Quantiles, RequestKind, SharedPrefix, Traced, quantiles_of
+from app.domain.simulation_summary import Interval
+from app.domain.workload import TokenLengths
+
+
+def constant(tokens: float) -> Quantiles:
+    return quantiles_of(TokenLengths(mean=tokens))
+
+
+def kind(prompt: float, output: float, name: str = "all", share: float = 1) -> RequestKind:
+    return RequestKind(name, share, constant(prompt), constant(output))
+
+
+ONE_AT_A_TIME = ReplicaModel(ConstantSteps(1.0), max_num_seqs=1)
+CHAT = ReplicaModel(ConstantSteps(0.02), token_budget=2048, max_num_seqs=64, room=KvRoom(4000, 0.5, 1 / 16))
+
+
+def scenario(model: ReplicaModel = CHAT, rps: float = 5, **more: Any) -> Scenario:
+    found: dict[str, Any] = {"kinds": (kind(1000, 200),), "num_requests": 2000, "seeds": (1,), **more}
+    return Scenario(model, more.pop("arrivals", Arrivals(rps)), **{name: value for name, value in found.items() if name != "arrivals"})
+
+
+def one(found: Scenario, seed: int = 1) -> Run:
+    return simulate_seed(found, seed)
+
+
+def agrees(found: Interval, expected: float) -> bool:
+    """Theory lies in a confidence interval that is narrow enough to tell."""
+    assert found.half_width is not None
+    assert found.half_width < 0.08 * expected
+    return abs(found.mean - expected) <= found.half_width
+
+
+@pytest.mark.parametrize("load", [0.3, 0.6, 0.8])
+def test_one_server_with_constant_service_waits_as_m_d_1(load: float) -> None:
+    """rho / (2 (1 - rho)) service times (Pollaczek-Khinchine)."""
+    found = simulate(scenario(ONE_AT_A_TIME, load, kinds=(kind(10, 1),), num_requests=20_000, seeds=tuple(range(6))))
+    assert found.queue is not None
+    assert agrees(found.queue.mean, load / (2 * (1 - load)))
+    assert found.busy_ratio.mean == pytest.approx(load, rel=0.01)
+
+
+def erlang_c(servers: int, offered: float) -> float:
+    blocked = 1.0
+    for count in range(1, servers + 1):
+        blocked = offered * blocked / (count + offered * blocked)
+    return blocked / (1 - offered / servers * (1 - blocked))
+
+
+class Exponential(Quantiles):
+    """Exponential lengths with a mean of exp(first point)."""
+
+    def at(self, deviate: float) -> float:
+        return -math.exp(self.points[0][1]) * math.log(0.5 * math.erfc(deviate / math.sqrt(2)))
+
+
+@pytest.mark.parametrize(("servers", "load"), [(4, 0.7), (10, 0.8)])
+def test_many_places_with_exponential_service_wait_as_m_m_c(servers: int, load: float) -> None:
+    """Erlang's C / (c mu - lambda), service = output x a step that never changes, fine enough to be continuous."""
+    lengths = Exponential(((0.0, math.log(1000.0)),), 0, 0)
+    model = ReplicaModel(ConstantSteps(0.001), max_num_seqs=servers)
+    kinds = (RequestKind("all", 1, constant(1), lengths),)
+    found = simulate(scenario(model, load * servers, kinds=kinds, num_requests=20_000, seeds=tuple(range(6))))
+    assert found.queue is not None
+    expected = erlang_c(servers, load * servers) / (servers * (1 - load))
+    assert agrees(found.queue.mean, expected)
+
+
+@pytest.mark.parametrize("batching", ["continuous", "dynamic"])
+@pytest.mark.parametrize("rps", [2, 6, 12])
+def test_littles_law(batching: Batching, rps: float) -> None:
+    model = replace(CHAT, batching=batching, batch_size=64, prefill_first=batching == "dynamic")
+    run = one(scenario(model, rps, num_requests=20_000))
+    assert run.times.e2e is not None
+    assert run.in_flight == pytest.approx(run.num_measured / run.measured_s * run.times.e2e.mean, rel=0.01)
+
+
+HARD: dict[str, dict[str, Any]] = {
+    "easy": {},
+    "overload": {"rps": 40},
+    "little room": {"model": replace(CHAT, room=KvRoom(400, 0.5, 1 / 16))},
+    "impatient clients": {"rps": 90, "client": Client(timeout_s=6, max_retries=2)},
+    "short queue": {"rps": 40, "max_waiting": 5},
+    "too long": {"kinds": (kind(1000, 200, "short", 0.9), kind(70_000, 200, "long", 0.1))},
+    "prompts first": {"model": replace(CHAT, prefill_first=True)},
+    "static": {"model": replace(CHAT, batching="static", batch_size=8, prefill_first=True, reserves_output=True)},
+    "drafts": {"model": replace(CHAT, tokens_per_step=2.4, positions_per_sequence=4)},
+    "shared beginnings": {"prefix": SharedPrefix(tokens=600, share_ratio=0.8, num_prefixes=5)},
+    "stages": {"model": replace(CHAT, groups=2)},
+    "polls": {"model": replace(CHAT, poll_interval_steps=7, batch_wait_steps=3)},
+}
+
+
+@pytest.mark.parametrize("case", HARD)
+@pytest.mark.parametrize("num_replicas", [1, 3])
+def test_no_request_is_lost_or_counted_twice(case: str, num_replicas: int) -> None:
+    given = scenario(**HARD[case], num_replicas=num_replicas, balancing="least_loaded")
+    run = one(given)
+    assert sum(run.outcomes.values()) == run.num_arrivals == 2000
+    assert run.outcomes["running"] == run.outcomes["waiting"] == run.outcomes["failed"] == 0
+    assert (run.outcomes["rejected"] > 0) == (case in ("short queue", "too long"))
+    assert (run.outcomes["timed_out"] > 0) == (case == "impatient clients")
+    assert run.num_preemptions > 0 or case != "little room"
+    assert one(given) == run
+
+
+@pytest.mark.parametrize("rps", [2.0, 10.0])
+def test_more_traffic_waits_longer_request_by_request(rps: float) -> None:
+    """Common random numbers: the same requests, only closer together."""
+    slower, faster = (one(scenario(rps=rate)).times for rate in (rps, rps * 1.2))
+    for name in ("queue", "ttft", "e2e"):
+        for low, high in zip(getattr(slower, name), getattr(faster, name), strict=True):
+            assert high >= low * 0.999
+
+
+def test_a_change_of_lengths_leaves_arrivals_alone() -> None:
+    short, long = (one(scenario(kinds=(kind(100, output),))) for output in (10, 50))
+    assert short.measured_s == long.measured_s
+
+
+def test_a_single_request_takes_its_steps() -> None:
+    run = one(scenario(arrivals=Arrivals(trace=(Traced(1.0, 5000, 11),)), kinds=(), num_requests=None, warm_up_ratio=0))
+    assert run.times.ttft is not None
+    assert run.times.tpot is not None
+    assert run.times.ttft.mean == pytest.approx(3 * 0.02)  # 5000 tokens in steps of 2048
+    assert run.times.tpot.mean == pytest.approx(0.02)
+    assert list(run.by_kind) == ["trace"]
+
+
+def test_goodput_counts_requests_within_the_limits() -> None:
+    free = one(scenario(rps=12))
+    assert free.times.ttft is not None
+    assert free.goodput_rps == pytest.approx(free.num_measured / free.measured_s)
+    half = one(scenario(rps=12, limits=Limits(ttft_s=free.times.ttft.p50)))
+    assert half.goodput_rps == pytest.approx(free.goodput_rps / 2, rel=0.02)
+
+
+def test_seeds_give_intervals() -> None:
+    found = simulate(scenario(seeds=(1, 2, 3)))
+    assert found.ttft is not None
+    assert found.ttft.p95.half_width is not None
+    assert 0 < found.ttft.p95.half_width < found.ttft.p95.mean
+    single = simulate(scenario(seeds=(1,)))
+    assert single.request_rps.half_width is None
+
+
+@pytest.mark.parametrize(
+    ("wrong", "field"),
+    [({"kinds": ()}, "/workload"), ({"num_requests": None}, "/duration_s"), ({"seeds": ()}, "/seeds")],
+    ids=["no lengths", "no end", "no seeds"],
+)
+def test_what_cannot_be_simulated_is_refused(wrong: dict[str, Any], field: str) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        simulate(scenario(**wrong))
+    assert refused.value.field == field
