@@ -12,13 +12,11 @@ from app.domain.simulation_prefix import PrefixStore
 from app.domain.simulation_record import Recorder
 from app.domain.simulation_replica import ReplicaModel
 from app.domain.simulation_requests import Request, SharedPrefix
-
-EPSILON = 1e-9
-"""Steps that end within this share of a step are those that a moment falls into."""
+from app.domain.simulation_span import EPSILON, NOTHING, Span
 
 
 class Engine:
-    """A scheduler with the steps that it has planned: `num_steps` from `begin_s` to `end_s`, the first `first_s` long."""
+    """A scheduler with the steps that it has planned."""
 
     def __init__(self, model: ReplicaModel, prefix: SharedPrefix | None, recorder: Recorder) -> None:
         share = model.groups
@@ -41,8 +39,7 @@ class Engine:
         self.step_index = 0
         self.ends: list[tuple[int, int, int, Request]] = []
         self.chunks: list[tuple[Request, float]] = []
-        self.begin_s = self.first_s = self.growth_s = 0.0
-        self.num_steps, self.end_s = 0, math.inf
+        self.span = NOTHING
         self.decodes = False
         self.hold_until: int | None = None
         self.last_batch = False
@@ -65,30 +62,19 @@ class Engine:
     def submit(self, request: Request, now: float) -> None:
         """A request arrives; steps that were planned end with the one that runs when it can have a place."""
         self.waiting.append(request)
-        if math.isinf(self.end_s):
-            self.begin_s = now
+        if self.span is NOTHING:
             self.plan(now)
         elif len(self.waiting) == 1 and self.model.batching == "continuous" and self._has_place(request):
             self.cut(now)
 
+    @property
+    def end_s(self) -> float:
+        """When the planned steps are over; infinite without any [s]."""
+        return self.span.end_s
+
     def cut(self, now: float) -> None:
         """End the planned steps with the one that runs at `now`."""
-        if self.num_steps <= 1:
-            return
-        reached = self._steps_until(now - self.begin_s)
-        if reached < self.num_steps:
-            self.num_steps = max(1, reached)
-            self.end_s = self.begin_s + self._duration_s(self.num_steps)
-
-    def _duration_s(self, steps: int) -> float:
-        return steps * self.first_s + self.growth_s * steps * (steps - 1) / 2
-
-    def _steps_until(self, passed_s: float) -> int:
-        """The least j with j first + growth j (j - 1) / 2 >= passed."""
-        a, b = self.growth_s / 2, self.first_s - self.growth_s / 2
-        root = b * b + 4 * a * passed_s
-        found = passed_s / b if abs(a) * passed_s < 1e-12 * b * b or root < 0 else (math.sqrt(root) - b) / (2 * a)
-        return math.ceil(found - EPSILON)
+        self.span = self.span.cut(now)
 
     def _need(self, request: Request) -> float:
         """Room that it takes up with its place: its tokens so far, all of them where the output is reserved; a shared beginning once."""
@@ -143,17 +129,16 @@ class Engine:
 
     def plan(self, now: float) -> None:
         """Decide which steps come next."""
-        self.begin_s = now
         self._admit(now)
         model, self.chunks, self.decodes = self.model, [], False
         if self.num_decoding and not (self.prompts and model.prefill_first):
             self._make_room()
         if self.prompts:
-            self._plan_prompts()
+            self._plan_prompts(now)
         if self.chunks:
             return
         if not self.num_decoding:
-            self.num_steps, self.end_s = 0, math.inf
+            self.span = NOTHING
             return
         steps = self._steps_to_next_end()
         grown = self.growth * self.num_decoding
@@ -162,13 +147,11 @@ class Engine:
         if self.hold_until is not None:
             steps = min(steps, max(1, self.hold_until - self.step_index))
         seconds, added = model.times.seconds, model.tokens_per_step * self.num_decoding
-        self.decodes, self.num_steps = True, steps
-        self.first_s = seconds(self.num_decoding, self.context_tokens, 0, 0)
-        self.growth_s = 0.0
+        first_s, growth_s = seconds(self.num_decoding, self.context_tokens, 0, 0), 0.0
         if steps > 1:
             last_s = seconds(self.num_decoding, self.context_tokens + added * (steps - 1), 0, 0)
-            self.growth_s = (last_s - self.first_s) / (steps - 1)
-        self.end_s = now + self._duration_s(steps)
+            growth_s = (last_s - first_s) / (steps - 1)
+        self.decodes, self.span = True, Span(now, first_s, growth_s, steps)
 
     def _steps_to_next_end(self) -> int:
         ends = self.ends
@@ -176,7 +159,7 @@ class Engine:
             heapq.heappop(ends)
         return ends[0][0] - self.step_index
 
-    def _plan_prompts(self) -> None:
+    def _plan_prompts(self, now: float) -> None:
         """One step with as many prompt tokens as the budget has left."""
         model, sequences = self.model, 0 if self.model.prefill_first else self.num_decoding
         left, total, weighted = model.token_budget - sequences * model.positions_per_sequence, 0.0, 0.0
@@ -191,9 +174,8 @@ class Engine:
             left -= taken
         if not self.chunks:
             return
-        self.decodes, self.num_steps, self.growth_s = sequences > 0, 1, 0.0
-        self.first_s = model.times.seconds(sequences, self.context_tokens, total, weighted / total)
-        self.end_s = self.begin_s + self.first_s
+        first_s = model.times.seconds(sequences, self.context_tokens, total, weighted / total)
+        self.decodes, self.span = sequences > 0, Span(now, first_s, 0.0, 1)
 
     def _make_room(self) -> None:
         """Preempt the youngest until every decoding sequence has room for one more step; what was computed of it is lost."""
@@ -248,7 +230,7 @@ class Engine:
             request.epoch, request.prefix_generation = request.epoch + 1, None
         for part in (self.waiting, self.running, self.prompts, self.ends, self.parked, self.stalled):
             part.clear()
-        self.num_decoding, self.num_steps, self.end_s = 0, 0, math.inf
+        self.num_decoding, self.span = 0, NOTHING
         self.prompt_tokens = self.context_tokens = self.held = 0.0
         self.hold_until, self.chunks = None, []
         self.prefixes.flush()
@@ -256,7 +238,7 @@ class Engine:
 
     def advance(self) -> None:
         """The planned steps are over: tokens are out, sequences end."""
-        now, steps, count = self.end_s, self.num_steps, self.num_decoding
+        now, steps, count = self.span.end_s, self.span.num_steps, self.num_decoding
         self.recorder.record(self, now)
         if self.decodes:
             self.step_index += steps

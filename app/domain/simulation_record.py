@@ -64,7 +64,8 @@ class Recorder:
 
     def record(self, engine: "Engine", end_s: float) -> None:
         """Steps of an engine that end now, before their sequences end."""
-        begin_s, steps, count = engine.begin_s, engine.num_steps, engine.num_decoding
+        span, count = engine.span, engine.num_decoding
+        begin_s, first_s, steps = span.begin_s, span.first_s, span.num_steps
         if begin_s >= self.until_s:
             engine.stalled.clear()
             return
@@ -74,12 +75,12 @@ class Recorder:
         if engine.decodes:
             if engine.stalled:
                 for sequences, since_s in engine.stalled:
-                    self._gap(begin_s + engine.first_s - since_s, sequences if counts else 0)
+                    self._gap(begin_s + first_s - since_s, sequences if counts else 0)
                 engine.stalled.clear()
             elif counts:
-                self._gap(engine.first_s, count)
+                self._gap(first_s, count)
             if steps > 1 and counts:
-                self._gap((end_s - begin_s - engine.first_s) / (steps - 1), count * (steps - 1))
+                self._gap((end_s - begin_s - first_s) / (steps - 1), count * (steps - 1))
         elif count and not engine.stalled:
             engine.stalled.append((count, begin_s))
         width = self.until_s / NUM_POINTS
