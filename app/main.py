@@ -12,7 +12,20 @@ from sqlalchemy.orm import Session, sessionmaker
 from starlette.concurrency import run_in_threadpool
 
 from app import __version__, log_setup
-from app.api import calibrations, diagnosis, errors, estimates, gpus, health, model_import, models, plans, recommendation, reconciliation
+from app.api import (
+    calibrations,
+    diagnosis,
+    errors,
+    estimates,
+    gpus,
+    health,
+    model_import,
+    models,
+    operations,
+    plans,
+    recommendation,
+    reconciliation,
+)
 from app.api.auth import Authentication, key_lookup
 from app.api.metering import RequestMetrics
 from app.api.openapi import DocumentedApp
@@ -33,6 +46,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     models.router,
     plans.router,
     calibrations.router,
+    operations.router,
     health.router,
 )
 

@@ -1,0 +1,20 @@
+"""What surrounds a plan in operation, over HTTP: monitoring and load tests."""
+
+from fastapi import APIRouter
+
+from app.api.deps import CatalogDep, SessionDep
+from app.api.route import PlannerRoute
+from app.domain.monitoring import MonitoringAnswer
+from app.services.monitoring import MonitoringRequest
+from app.services.monitoring import monitoring as watch
+
+router = APIRouter(tags=["operations"], route_class=PlannerRoute)
+
+
+@router.post("/monitoring", summary="What watches it?")
+def monitoring(body: MonitoringRequest, session: SessionDep, catalog: CatalogDep) -> MonitoringAnswer:
+    """Prometheus alert rules and a Grafana dashboard for a plan, the production checklist, and the order of optimisation.
+
+    Thresholds follow from the plan's objectives and capacity; each says from what. A `plan` given in full asks no database.
+    """
+    return watch(session, catalog, body)
