@@ -2,57 +2,19 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from app.domain.errors import InvalidInput
-from app.domain.simulation_fleet import Balancing, CacheFlush, Client, Fleet, ReplicaLoss
+from app.domain.simulation_fleet import Fleet
 from app.domain.simulation_record import LoadPoint, Percentiles, Recorder, percentiles
-from app.domain.simulation_replica import ReplicaModel
-from app.domain.simulation_requests import Arrivals, Flood, Outcome, Request, RequestKind, SharedPrefix, Surge, requests_of
+from app.domain.simulation_requests import Outcome, Request, requests_of
+from app.domain.simulation_scenario import Limits, Scenario, check
 from app.domain.simulation_summary import Interval, PercentileIntervals, interval, percentile_intervals
 
 FLOODED = "flood"
 """Name of the kind of requests that a flood adds."""
 DRAIN_RATIO = 1.0
 """After the last arrival a run goes on for so many times its length at most; what is not done then is in flight."""
-
-
-@dataclass(frozen=True)
-class Limits:
-    """What a request must keep to count for the goodput; None is no limit."""
-
-    ttft_s: float | None = None
-    tpot_s: float | None = None
-    e2e_s: float | None = None
-
-
-PATIENT = Client()
-NO_LIMITS = Limits()
-
-
-@dataclass(frozen=True)
-class Scenario:
-    """What is simulated."""
-
-    replica: ReplicaModel
-    arrivals: Arrivals
-    kinds: tuple[RequestKind, ...] = ()
-    num_replicas: int = 1
-    balancing: Balancing = "round_robin"
-    client: Client = PATIENT
-    prefix: SharedPrefix | None = None
-    surges: tuple[Surge, ...] = ()
-    floods: tuple[Flood, ...] = ()
-    losses: tuple[ReplicaLoss, ...] = ()
-    flushes: tuple[CacheFlush, ...] = ()
-    limits: Limits = NO_LIMITS
-    max_waiting: int | None = None
-    """Requests that wait in one group of a replica at most; more are rejected."""
-    duration_s: float | None = None
-    num_requests: int | None = None
-    warm_up_ratio: float = 0.1
-    """Share of the arrivals' time that is left out of the figures."""
-    seeds: tuple[int, ...] = (1, 2, 3, 4, 5)
 
 
 @dataclass(frozen=True)
@@ -120,21 +82,6 @@ class SimulationResult:
     num_preemptions: Interval
     outcomes: dict[Outcome, int]
     """Over all seeds."""
-    notes: list[str] = field(default_factory=list)
-
-
-def check(scenario: Scenario) -> None:
-    """Refuse what cannot be simulated; raises InvalidInput naming the field."""
-    for index, loss in enumerate(scenario.losses):
-        if not 0 <= loss.replica < scenario.num_replicas:
-            raise InvalidInput(
-                f"replica {loss.replica} of {scenario.num_replicas} cannot be lost",
-                field=f"/faults/{index}/replica", value=loss.replica, expected=f"0 to {scenario.num_replicas - 1}",
-            )  # fmt: skip
-    if not scenario.kinds and not scenario.arrivals.trace:
-        raise InvalidInput("requests without lengths", field="/workload", expected="lengths, classes or a trace")
-    if not scenario.seeds:
-        raise InvalidInput("a run needs a seed", field="/seeds", expected="one seed or more")
 
 
 def simulate(scenario: Scenario, on_progress: Callable[[float], None] | None = None) -> SimulationResult:

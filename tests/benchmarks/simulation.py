@@ -13,10 +13,11 @@ from typing import NamedTuple
 from app.catalog.loader import load_bundled
 from app.domain.deployment import Deployment
 from app.domain.performance import Lengths, performance_of
-from app.domain.simulation import Scenario, simulate_seed
+from app.domain.simulation import simulate_seed
 from app.domain.simulation_lengths import quantiles_of
 from app.domain.simulation_replica import replica_of
 from app.domain.simulation_requests import Arrivals, RequestKind
+from app.domain.simulation_scenario import Scenario
 from app.domain.workload import TokenLengths
 
 GOAL_S = 5.0

@@ -9,12 +9,13 @@ import pytest
 
 from app.domain.batching import Batching
 from app.domain.errors import InvalidInput
-from app.domain.simulation import Limits, Run, Scenario, simulate, simulate_seed
+from app.domain.simulation import Run, simulate, simulate_seed
 from app.domain.simulation_fleet import Client
 from app.domain.simulation_lengths import Quantiles, quantiles_of
 from app.domain.simulation_record import percentiles
 from app.domain.simulation_replica import ConstantSteps, KvRoom, ReplicaModel
 from app.domain.simulation_requests import Arrivals, RequestKind, SharedPrefix, Traced, requests_of
+from app.domain.simulation_scenario import Limits, Scenario, expected_cpu_s
 from app.domain.simulation_summary import Interval
 from app.domain.workload import TokenLengths
 
@@ -173,10 +174,50 @@ def test_seeds_give_intervals() -> None:
 
 @pytest.mark.parametrize(
     ("wrong", "field"),
-    [({"kinds": ()}, "/workload"), ({"num_requests": None}, "/duration_s"), ({"seeds": ()}, "/seeds")],
-    ids=["no lengths", "no end", "no seeds"],
+    [
+        ({"kinds": ()}, "/workload"),
+        ({"num_requests": None}, "/duration_s"),
+        ({"seeds": ()}, "/seeds"),
+        ({"warm_up_ratio": 1.0}, "/warm_up_ratio"),
+        ({"arrivals": Arrivals(trace=(Traced(0, 10, 10), Traced(0, 20, 10)))}, "/arrivals/trace"),
+        ({"arrivals": Arrivals(1e-6), "num_requests": None, "duration_s": 1.0}, "/duration_s"),
+    ],
+    ids=["no lengths", "no end", "no seeds", "warm-up only", "all at once", "no request"],
 )
 def test_what_cannot_be_simulated_is_refused(wrong: dict[str, Any], field: str) -> None:
     with pytest.raises(InvalidInput) as refused:
         simulate(scenario(**wrong))
     assert refused.value.field == field
+
+
+ABSURD: dict[str, dict[str, Any]] = {
+    "one token": {"kinds": (kind(1, 1),)},
+    "endless outputs": {"kinds": (kind(1, 1e9),), "model": replace(CHAT, room=KvRoom())},
+    "endless prompts": {"kinds": (kind(1e9, 2),), "model": replace(CHAT, room=KvRoom(), token_budget=math.inf)},
+    "no room": {"model": replace(CHAT, room=KvRoom(0, 0.5, 1 / 16))},
+    "a budget of one": {"model": replace(CHAT, token_budget=1), "kinds": (kind(5, 3),)},
+    "more sequences than the budget": {"model": replace(CHAT, token_budget=4), "rps": 50, "kinds": (kind(5, 30),)},
+    "a flash": {"rps": 1e9},
+    "a trickle": {"rps": 1e-6},
+    "no patience": {"client": Client(timeout_s=1e-6, max_retries=3)},
+    "wild bursts": {"arrivals": Arrivals(5, 50.0)},
+}
+
+
+@pytest.mark.parametrize("case", ABSURD)
+def test_absurd_traffic_ends_in_figures(case: str) -> None:
+    run = one(scenario(**{"num_requests": 50, **ABSURD[case]}))
+    assert sum(run.outcomes.values()) == 50
+    figures = [run.request_rps, run.in_flight, run.busy_ratio, run.goodput_rps, run.output_tokens_per_s]
+    figures += [each for time in (run.times.ttft, run.times.tpot, run.times.e2e, run.itl) if time is not None for each in time]
+    assert all(math.isfinite(each) and each >= 0 for each in figures), figures
+    assert run.busy_ratio <= 1 + 1e-9
+    assert all(math.isfinite(each) for point in run.course for each in point)
+
+
+def test_the_expected_time_follows_requests_and_prompts() -> None:
+    usual = expected_cpu_s(scenario(num_requests=None, duration_s=3600.0, rps=10))
+    assert 36_000 * 2 * 2e-5 < usual < 36_000 * 2 * 1e-4
+    assert expected_cpu_s(scenario(num_requests=None, duration_s=3600.0, rps=10, seeds=(1, 2))) == 2 * usual
+    assert expected_cpu_s(scenario(num_requests=None, duration_s=3600.0, rps=10, kinds=(kind(20_000, 5),))) == pytest.approx(5.5 * usual)
+    assert expected_cpu_s(scenario(num_requests=360, duration_s=3600.0, rps=10)) == pytest.approx(usual / 100)

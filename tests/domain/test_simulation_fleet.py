@@ -7,12 +7,13 @@ from typing import Any
 import pytest
 
 from app.domain.errors import InvalidInput
-from app.domain.simulation import Run, Scenario, simulate_seed
+from app.domain.simulation import Run, simulate_seed
 from app.domain.simulation_fleet import Balancing, CacheFlush, Client, ReplicaLoss
 from app.domain.simulation_lengths import quantiles_of
 from app.domain.simulation_record import Percentiles
 from app.domain.simulation_replica import KvRoom, ReplicaModel, StepTimes
 from app.domain.simulation_requests import Arrivals, Flood, RequestKind, SharedPrefix, Surge
+from app.domain.simulation_scenario import Scenario
 from app.domain.workload import TokenLengths
 
 

@@ -1,0 +1,91 @@
+"""What is simulated: a fleet, its traffic, its clients, and what goes wrong."""
+
+import math
+from dataclasses import dataclass
+
+from app.domain.errors import InvalidInput
+from app.domain.simulation_fleet import Balancing, CacheFlush, Client, ReplicaLoss
+from app.domain.simulation_replica import ReplicaModel
+from app.domain.simulation_requests import Arrivals, Flood, RequestKind, SharedPrefix, Surge
+
+CPU_S_PER_EVENT = 3e-5
+"""A prompt step or the end of a request, on the machine of the benchmark."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a request must keep to count for the goodput; None is no limit."""
+
+    ttft_s: float | None = None
+    tpot_s: float | None = None
+    e2e_s: float | None = None
+
+
+PATIENT = Client()
+NO_LIMITS = Limits()
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """What is simulated."""
+
+    replica: ReplicaModel
+    arrivals: Arrivals
+    kinds: tuple[RequestKind, ...] = ()
+    num_replicas: int = 1
+    balancing: Balancing = "round_robin"
+    client: Client = PATIENT
+    prefix: SharedPrefix | None = None
+    surges: tuple[Surge, ...] = ()
+    floods: tuple[Flood, ...] = ()
+    losses: tuple[ReplicaLoss, ...] = ()
+    flushes: tuple[CacheFlush, ...] = ()
+    limits: Limits = NO_LIMITS
+    max_waiting: int | None = None
+    """Requests that wait in one group of a replica at most; more are rejected."""
+    duration_s: float | None = None
+    num_requests: int | None = None
+    warm_up_ratio: float = 0.1
+    """Share of the arrivals' time that is left out of the figures."""
+    seeds: tuple[int, ...] = (1, 2, 3, 4, 5)
+
+
+def check(scenario: Scenario) -> None:
+    """Refuse what cannot be simulated; raises InvalidInput naming the field."""
+    for index, loss in enumerate(scenario.losses):
+        if not 0 <= loss.replica < scenario.num_replicas:
+            raise InvalidInput(
+                f"replica {loss.replica} of {scenario.num_replicas} cannot be lost",
+                field=f"/faults/{index}/replica", value=loss.replica, expected=f"0 to {scenario.num_replicas - 1}",
+            )  # fmt: skip
+    trace = scenario.arrivals.trace
+    if not scenario.kinds and not trace:
+        raise InvalidInput("requests without lengths", field="/workload", expected="lengths, classes or a trace")
+    if trace and max(one.arrival_s for one in trace) <= 0:
+        raise InvalidInput("all requests of the trace arrive at once", field="/arrivals/trace", expected="arrivals after 0 s")
+    if not scenario.seeds:
+        raise InvalidInput("a run needs a seed", field="/seeds", expected="one seed or more")
+    if not 0 <= scenario.warm_up_ratio < 1:
+        raise InvalidInput("nothing is left to measure", field="/warm_up_ratio", value=scenario.warm_up_ratio, expected="0 to below 1")
+
+
+def expected_cpu_s(scenario: Scenario) -> float:
+    """About the time of all seeds on one core: requests x (1 + steps of a prompt) x CPU_S_PER_EVENT, retries not counted [s].
+
+    To tell a request that is answered at once from a job; within a factor of three on what `tests/benchmarks/simulation.py` measures.
+    """
+    arrivals = scenario.arrivals
+    if arrivals.trace:
+        count, tokens = float(len(arrivals.trace)), sum(one.input_tokens for one in arrivals.trace) / len(arrivals.trace)
+    else:
+        share = sum(kind.share_ratio for kind in scenario.kinds)
+        tokens = sum(kind.share_ratio * kind.inputs.mean for kind in scenario.kinds) / share
+        duration_s = math.inf if scenario.duration_s is None else scenario.duration_s
+        more = sum((each.factor_ratio - 1) * max(0.0, min(each.end_s, duration_s) - each.start_s) for each in scenario.surges)
+        count = arrivals.request_rps * (duration_s + more)
+    if scenario.num_requests is not None:
+        count = min(count, float(scenario.num_requests))
+    events = count * (1 + math.ceil(tokens / scenario.replica.token_budget))
+    for flood in scenario.floods:
+        events += flood.request_rps * (flood.end_s - flood.start_s) * (1 + math.ceil(flood.input_tokens / scenario.replica.token_budget))
+    return events * CPU_S_PER_EVENT * len(scenario.seeds)
