@@ -4,13 +4,15 @@ from typing import Any
 
 import pytest
 
+from app.domain.batching import Batching, state_of, whole_batches
 from app.domain.concurrency import per_engine_rank
 from app.domain.deployment import Deployment
 from app.domain.performance import Lengths, Performance, performance_of
-from app.domain.simulation import Scenario, simulate
+from app.domain.simulation import simulate
 from app.domain.simulation_lengths import quantiles_of
 from app.domain.simulation_replica import replica_of
-from app.domain.simulation_requests import Arrivals, RequestKind
+from app.domain.simulation_requests import Arrivals, RequestKind, SharedPrefix
+from app.domain.simulation_scenario import Scenario
 from app.domain.workload import TokenLengths
 from tests.domain.shapes import BUNDLED, CATALOG
 
@@ -20,6 +22,7 @@ CASES: dict[str, tuple[str, str, dict[str, Any], Lengths]] = {
     "prompts first": ("llama-3.1-70b", "h200-sxm-141gb", {"tp": 2, "weights": "fp8", "engine": "sglang"}, Lengths(1000, 1000)),
     "experts": ("gpt-oss-120b", "h100-sxm-80gb", {"tp": 2, "engine": "vllm"}, Lengths(2000, 300)),
     "stages": ("qwen3-32b", "h200-sxm-141gb", {"tp": 2, "pp": 2, "engine": "tensorrt-llm"}, Lengths(500, 500)),
+    "few places": ("llama-3.1-70b", "h100-sxm-80gb", {"tp": 4, "weights": "fp8", "engine": "vllm", "max_num_seqs": 16}, Lengths(1000, 200)),
     "drafts": (
         "llama-3.1-8b",
         "h100-sxm-80gb",
@@ -34,6 +37,11 @@ def performance(case: str) -> Performance:
     deployment = Deployment.model_validate(layout)
     engine = CATALOG.engine(deployment.engine, None)
     return performance_of(CATALOG.model(model), CATALOG.gpu(gpu), deployment, engine, BUNDLED.steps, lengths)
+
+
+def equal(of: Performance) -> RequestKind:
+    inputs, outputs = (quantiles_of(TokenLengths(mean=tokens)) for tokens in (of.lengths.input_tokens, of.lengths.output_tokens))
+    return RequestKind("all", 1, inputs, outputs)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -54,22 +62,54 @@ def test_the_room_holds_as_many_requests_as_the_cache(case: str) -> None:
     assert room.capacity / room.of(tokens) == pytest.approx(held * of.deployment.dp, rel=0.02)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("load", [0.3, 0.6])
+@pytest.mark.parametrize("batching", ["dynamic", "static"])
+def test_batches_of_whole_requests_are_those_of_the_closed_form(batching: Batching, load: float) -> None:
+    """Within 5 %: of the prompts of a batch that take two steps, the first wait for the others before they decode."""
+    of = performance("few places")
+    rps = load * whole_batches(of.serving, of.places).request_rps
+    state = state_of(of.serving, batching, concurrency=None, request_rps=rps)
+    assert state is not None
+    found = simulate(Scenario(replica_of(of, batching), Arrivals(rps), (equal(of),), num_requests=3000, seeds=(1, 2)))
+    assert found.e2e is not None
+    assert found.ttft is not None
+    assert found.e2e.mean.mean == pytest.approx(state.e2e_s, rel=0.05)
+    assert found.ttft.mean.mean == pytest.approx(state.waiting.ttft_s, rel=0.06)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("prefix", [SharedPrefix(tokens=1600, share_ratio=0.9), SharedPrefix(input_ratio=0.7)], ids=["shared", "turns"])
+def test_what_is_cached_is_found_as_the_closed_form_has_it(prefix: SharedPrefix) -> None:
+    lengths = Lengths.finding(2000, 200, prefix.share_ratio if prefix.tokens else prefix.input_ratio, prefix.tokens or None)
+    of = performance("70B").at_lengths(lengths)
+    state = of.serving.open(0.5 * of.saturated.request_rps)
+    assert state is not None
+    found = simulate(Scenario(replica_of(of), Arrivals(state.request_rps), (equal(of),), num_requests=5000, seeds=(1, 2), prefix=prefix))
+    assert found.tpot is not None
+    assert found.ttft is not None
+    assert found.tpot.mean.mean == pytest.approx(state.tpot_s, rel=TPOT_OFF)
+    assert found.ttft.mean.mean == pytest.approx(state.waiting.ttft_s, rel=TTFT_OFF)
+
+
 TPOT_OFF, TTFT_OFF = 0.03, 0.06
 """Means below 70 % of the saturation. TTFT: the closed form adds the step that an arrival meets to a queue that counts it as well,
 and does not let prompts that arrive in one step be computed together."""
 
 
+ENOUGH_PLACES = [case for case in CASES if case != "few places"]
+"""Where places run out the closed form waits for them as if service times were exponential: twice as long as with equal ones."""
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("load", [0.3, 0.5, 0.7])
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", ENOUGH_PLACES)
 def test_means_are_those_of_the_closed_form(case: str, load: float) -> None:
     of = performance(case)
     rps = load * min(of.saturated.request_rps, of.serving.groups / of.serving.crowded_s)
     state = of.serving.open(rps)
     assert state is not None
-    inputs, outputs = (quantiles_of(TokenLengths(mean=tokens)) for tokens in (of.lengths.input_tokens, of.lengths.output_tokens))
-    scenario = Scenario(replica_of(of), Arrivals(rps), (RequestKind("all", 1, inputs, outputs),), num_requests=6000, seeds=(1, 2))
-    found = simulate(scenario)
+    found = simulate(Scenario(replica_of(of), Arrivals(rps), (equal(of),), num_requests=6000, seeds=(1, 2)))
     assert found.tpot is not None
     assert found.ttft is not None
     assert found.tpot.mean.mean == pytest.approx(state.tpot_s, rel=TPOT_OFF)
