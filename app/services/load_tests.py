@@ -1,0 +1,220 @@
+"""Load tests of a plan: model its replica, lay out the four tests, write their command lines."""
+
+from typing import Annotated
+
+from pydantic import Field
+from sqlalchemy.orm import Session
+
+from app.domain.capacity_variants import lengths_of, speed_of
+from app.domain.catalog import Catalog
+from app.domain.demand import demand_of
+from app.domain.errors import InvalidInput, under
+from app.domain.load_test import LoadTestAnswer, MixPart, PlannedTest, RampLevel
+from app.domain.load_test_plan import Class, Level, duration_s, expected_at, faults_of, mix_of, ramp_levels
+from app.domain.performance import performance_of
+from app.domain.prefix_cache import shared_prefix
+from app.domain.provenance import Note, Step, step
+from app.domain.replica_speed import ReplicaSpeed
+from app.domain.units import plain, seconds
+from app.exporters.benchmark_commands import BenchmarkRun, commands_of
+from app.exporters.engine_metrics import ENGINES
+from app.services.capacity import capacity
+from app.services.planned_fleet import ForPlan, ServedName, planned
+from app.services.references import as_deployed, engine_of, resolve_gpu, resolve_served
+from app.services.versions import versions_of
+
+MIX_S = 600
+"""How long the mixed test sends requests [s]."""
+MOST_REQUESTS = 10**7
+GAIN_RATIO = 1.05
+FLUSH = {
+    "vllm": "POST /reset_prefix_cache (servers started with VLLM_SERVER_DEV_MODE=1), or restart a replica.",
+    "sglang": "POST /flush_cache, or restart a replica.",
+}
+
+
+class LoadTestRequest(ForPlan):
+    """Which plan is tested, and where."""
+
+    base_url: Annotated[str, Field(min_length=1, max_length=500, pattern=r"^https?://[A-Za-z0-9._:/\[\]-]+$")] = "http://localhost:8000"
+    """Where one replica answers; the faults are sent to the load balancer."""
+    served_model: ServedName | None = None
+    """Name under which the model is served; its Hugging Face id when left out."""
+
+
+def load_tests(session: Session, catalog: Catalog, request: LoadTestRequest) -> LoadTestAnswer:
+    """The four tests with the figures expected at each load.
+
+    Raises PlannerError as `/capacity` does, InvalidInput for a plan without model, accelerator or size, and where nothing is served.
+    """
+    plan = planned(session, request)
+    with under(request.pointer):
+        if plan.model is None or plan.gpu is None:
+            missing = "model" if plan.model is None else "gpu"
+            raise InvalidInput(f"the plan names no {missing}", field=f"/{missing}", expected="a plan whose replica can be modelled")
+        sized = capacity(catalog, plan)
+        llm, gpu = resolve_served(catalog, plan.model, plan.deployment), resolve_gpu(catalog, plan.gpu)
+        deployment, _ = as_deployed(catalog, plan.deployment, llm, gpu)
+        steps = catalog.calibrations.steps(catalog.step_model, llm, gpu, deployment, plan.calibration)
+        demand = demand_of(plan.workload)
+        lengths = lengths_of(demand, shared_prefix(plan.workload, deployment))
+        engine = engine_of(catalog, deployment)
+        performance = performance_of(llm, gpu, deployment, engine, steps.model, lengths, draft=deployment.draft)
+        if performance.places < 1 or sized.replicas is None:
+            raise InvalidInput(f"there is nothing to test: {sized.summary}", field="", expected="a plan with replicas that serve")
+    speed = speed_of(performance, plan.workload, demand, plan.slo)
+    rate = demand.request_rps / sized.replicas
+    name = request.served_model or llm.hf_id or llm.slug
+    prefix = round(lengths.prefix_hit_ratio * lengths.input_tokens)
+    levels, knee = ramp_levels(performance)
+
+    def run_of(
+        inputs: float, outputs: float, num: int, file: str, *, concurrency: int | None = None, rps: float | None = None
+    ) -> BenchmarkRun:
+        tokens = max(1, round(inputs))
+        return BenchmarkRun(
+            deployment.engine, name, request.base_url, tokens, max(1, round(outputs)), min(prefix, tokens - 1), num, file, concurrency, rps
+        )
+
+    def ramp_level(level: Level, test: str) -> RampLevel:
+        file = f"{test}-{level.concurrency}"
+        run = run_of(lengths.input_tokens, lengths.output_tokens, level.num_requests, file, concurrency=level.concurrency)
+        return RampLevel(
+            concurrency=level.concurrency,
+            num_requests=level.num_requests,
+            expected=level.figures,
+            expected_duration_s=level.num_requests / level.figures.request_rps.value,
+            waits=level.concurrency > performance.places,
+            is_knee=level.concurrency == knee,
+            result_file=file,
+            commands=commands_of(run),
+        )
+
+    def mix_part(index: int, part: Class) -> MixPart:
+        part_rps = rate * part.share_ratio
+        num = min(max(1, round(part_rps * MIX_S)), MOST_REQUESTS)
+        run = run_of(part.input_tokens, part.output_tokens, num, f"mix-{index}", rps=part_rps)
+        return MixPart(
+            share_ratio=part.share_ratio,
+            input_tokens=run.input_tokens,
+            output_tokens=run.output_tokens,
+            request_rps=part_rps,
+            num_requests=num,
+            commands=commands_of(run),
+        )
+
+    mix = [mix_part(index, part) for index, part in enumerate(mix_of(plan.workload), 1)]
+    mix_expected = expected_at(speed, rate) if mix else None
+    flush = FLUSH.get(deployment.engine, "Restart the replicas.")
+    faults = faults_of(speed, rate, sized.replicas, plan.workload, flush)
+    record, stop = _record(speed), _stop(speed)
+    no_mix = None if mix else "all requests are stated to be equally long: give percentiles or classes"
+    tests = [
+        _test("baseline", "The speed of one request that waits for nothing.", stop, record, levels=[ramp_level(levels[0], "baseline")]),
+        _test(
+            "ramp",
+            "Where throughput ends, and which load holds the objectives.",
+            stop,
+            record,
+            levels=[ramp_level(x, "ramp") for x in levels],
+        ),
+        _test(
+            "mix",
+            "Whether long prompts make short requests late.",
+            stop,
+            record,
+            mix=mix,
+            mix_expected=mix_expected,
+            not_planned_because=no_mix,
+        ),
+        _test("faults", "Whether the fleet waits, refuses or recovers, and never ends.", stop, record, faults=faults),
+    ]
+    held = sum(fault.holds for fault in faults)
+    where = f"{llm.slug} on {deployment.num_gpus} {gpu.slug}"
+    answer = LoadTestAnswer(
+        summary=f"{where}: a ramp of {len(levels)} levels up to {levels[-1].concurrency} requests at once, about "
+        f"{seconds(duration_s(levels))}; the knee is expected at {knee}. {held} of {len(faults)} faults are expected to hold.",
+        working=_working(levels, knee, rate, demand.request_rps, sized.replicas),
+        assumptions=[*sized.assumptions, *_assumptions(prefix)],
+        warnings=list(sized.warnings),
+        versions=versions_of(catalog),
+        model=llm.slug,
+        gpu=gpu.slug,
+        engine=deployment.engine,
+        basis=speed.basis,
+        replicas=sized.replicas,
+        replica_rps=rate,
+        knee_concurrency=knee,
+        places=performance.places,
+        tests=tests,
+        expected_duration_s=duration_s([levels[0], *levels]),
+    )
+    return steps.warned(answer)
+
+
+def _test(name: str, purpose: str, stop: list[str], record: list[str], **parts: object) -> PlannedTest:
+    nothing: dict[str, object] = {"levels": [], "mix": [], "mix_expected": None, "faults": [], "not_planned_because": None}
+    return PlannedTest.model_validate({"name": name, "purpose": purpose, "stop_when": stop, "record": record, **nothing, **parts})
+
+
+def _stop(speed: ReplicaSpeed) -> list[str]:
+    limits = [(name, limit) for name, limit in (speed.slo or ()) if limit is not None]
+    return [
+        "more than 1 % of the requests fail: what is measured is no longer the load that was meant",
+        f"two levels in a row raise the output rate by less than {GAIN_RATIO - 1:.0%}: beyond the knee more load only waits",
+        "requests are preempted at two levels in a row: more load computes the same tokens again",
+        *(f"{name.removesuffix('_s')} is above {seconds(2 * limit)}, twice its objective" for name, limit in limits),
+    ]
+
+
+def _record(speed: ReplicaSpeed) -> list[str]:
+    found = ENGINES.get(speed.performance.deployment.engine)
+    own = [] if found is None else [found.running, found.waiting, *found.kv_usage[:1], found.preemptions]
+    return [
+        "the tool's results file of every run, three runs of each level",
+        "versions of engine, driver and tool, and the engine's start-up log with the KV cache that it found",
+        "accelerators: clocks, power, memory in use, DCGM_FI_PROF_PIPE_TENSOR_ACTIVE and DCGM_FI_PROF_DRAM_ACTIVE",
+        *([f"of /metrics before and after every run: {', '.join(own)}"] if own else []),
+        "refused, aborted and failed requests",
+    ]
+
+
+def _assumptions(prefix: int) -> list[Note]:
+    notes = [
+        Note(
+            code="equal_lengths",
+            message="Baseline and ramp send requests of the mean length, one thing changing at a time; the mixed test spreads them.",
+        ),
+        Note(
+            code="closed_loop",
+            message="A level keeps as many requests in flight; the figures are means of its whole run, its start included.",
+        ),
+    ]
+    if prefix:
+        message = f"Every prompt begins with the same {prefix} tokens, the share that the plan expects to find in the prefix cache."
+        notes.append(Note(code="one_shared_prefix", message=message))
+    return notes
+
+
+def _working(levels: list[Level], knee: int, rate: float, request_rps: float, replicas: int) -> list[Step]:
+    source = "POST /performance gives the parts of every level"
+    at = next(level for level in levels if level.concurrency == knee)
+    return [
+        step(
+            "replica_rps",
+            "request_rps / replicas",
+            f"{plain(request_rps)} / {replicas}",
+            rate,
+            "requests/s",
+            "POST /capacity with the plan",
+        ),
+        step(
+            "knee_concurrency",
+            "level of largest request_rps / e2e_s",
+            f"{plain(at.state.request_rps)} / {plain(at.state.e2e_s)} = {plain(at.state.request_rps / at.state.e2e_s)}",
+            knee,
+            "requests",
+            source,
+            basis="assumed",
+        ),
+    ]
