@@ -15,6 +15,8 @@ FLOODED = "flood"
 """Name of the kind of requests that a flood adds."""
 DRAIN_RATIO = 1.0
 """After the last arrival a run goes on for so many times its length at most; what is not done then is in flight."""
+LEAST_DRAIN_S = 3600.0
+"""And for an hour at least [s]."""
 
 
 @dataclass(frozen=True)
@@ -118,9 +120,10 @@ def simulate_seed(scenario: Scenario, seed: int, on_progress: Callable[[float], 
     )
     if not requests:
         raise InvalidInput("no request arrives before the end", field="/duration_s", value=scenario.duration_s, expected="a longer run")
-    end_s = max(requests[-1].arrival_s, 1e-9) if scenario.duration_s is None else scenario.duration_s
+    closed = scenario.arrivals.concurrency is not None
+    end_s = math.inf if closed else max(requests[-1].arrival_s, 1e-9) if scenario.duration_s is None else scenario.duration_s
     model = scenario.replica
-    recorder = Recorder(end_s * scenario.warm_up_ratio, end_s, scenario.num_replicas * model.groups)
+    recorder = Recorder(0.0 if closed else end_s * scenario.warm_up_ratio, end_s, scenario.num_replicas * model.groups)
     fleet = Fleet(
         model, scenario.num_replicas, scenario.balancing, scenario.client, scenario.prefix, recorder, max_waiting=scenario.max_waiting
     )
@@ -128,7 +131,9 @@ def simulate_seed(scenario: Scenario, seed: int, on_progress: Callable[[float], 
         fleet.lose(loss)
     for flush in scenario.flushes:
         fleet.flush(flush)
-    fleet.run(requests, end_s * (1 + DRAIN_RATIO) + 3600.0, on_progress)
+    fleet.run(requests, end_s * (1 + DRAIN_RATIO) + LEAST_DRAIN_S, on_progress)
+    if closed:
+        recorder.until_s = max(1e-9, *(one.finished_s for one in requests))
     return _run_of(scenario, seed, requests, recorder, fleet)
 
 
@@ -137,7 +142,7 @@ def _run_of(scenario: Scenario, seed: int, requests: Sequence[Request], recorder
     measured_s = end_s - begin_s
     done = [one for one in requests if one.outcome == "finished"]
     measured = [one for one in done if one.arrival_s >= begin_s]
-    inside = [one for one in done if begin_s <= one.finished_s < end_s]
+    inside = [one for one in done if begin_s <= one.finished_s <= end_s]
     names = [*(kind.name for kind in scenario.kinds), FLOODED] if scenario.kinds else ["trace", FLOODED]
     kinds = [[one for one in measured if one.kind == index] for index in range(len(names))]
     outcomes: dict[Outcome, int] = dict.fromkeys(("finished", "rejected", "timed_out", "failed", "running", "waiting"), 0)

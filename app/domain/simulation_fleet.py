@@ -2,6 +2,7 @@
 
 import heapq
 import math
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
@@ -76,7 +77,9 @@ class Fleet:
         self.area = 0.0
         """Requests in the system x time, between warm-up and the last arrival [s]."""
         self.clock_s = 0.0
-        self.num_timeouts = self.num_retries = self.num_resent = 0
+        self.num_timeouts = self.num_retries = 0
+        self.following = deque[Request]()
+        """Requests that are sent as others end."""
 
     def at(self, time_s: float, action: Callable[[float], None]) -> None:
         """Do something at a time."""
@@ -99,7 +102,10 @@ class Fleet:
                 engine.prefixes.flush()
 
     def run(self, requests: list[Request], until_s: float, on_progress: Callable[[float], None] | None = None) -> None:
-        """Serve all of them; what is not done at `until_s` stays in flight."""
+        """Serve all of them; what is not done at `until_s` stays in flight. Those that never arrive follow others that end."""
+        self.following.extend(request for request in requests if math.isinf(request.arrival_s))
+        if self.following:
+            requests = requests[: -len(self.following)]
         count, events = len(requests), self.events
         for index, request in enumerate(requests):
             if on_progress is not None and index % CHECKED_REQUESTS == 0:
@@ -126,17 +132,24 @@ class Fleet:
             self.area += self.in_system * (end - begin)
         self.clock_s = now
 
+    def _follow(self, now: float) -> None:
+        """A client has its answer, or gave up: the next request is sent."""
+        if self.following:
+            request = self.following.popleft()
+            request.arrival_s = request.sent_s = now
+            self.at(now, lambda then: self.arrive(request, then))
+
     def arrive(self, request: Request, now: float) -> None:
         """The balancer sends a request to a replica."""
         replica = self._chosen(request)
         if replica is None:
-            request.outcome, request.finished_s = "rejected", now
+            self._reject(request, now)
             return
         engines = self.replicas[replica]
         engine = engines[0] if len(engines) == 1 else min(engines, key=lambda one: one.load)
         too_many = self.max_waiting is not None and len(engine.waiting) >= self.max_waiting
         if too_many or not engine.fits(request):
-            request.outcome, request.finished_s = "rejected", now
+            self._reject(request, now)
             return
         model, self.in_system, request.replica = self.model, self.in_system + 1, replica
         request.server_s = model.request_s + model.input_token_s * request.input_tokens
@@ -149,6 +162,10 @@ class Fleet:
         engine.submit(request, now)
         if engine.end_s != before_s:
             self._expect(engine)
+
+    def _reject(self, request: Request, now: float) -> None:
+        request.outcome, request.finished_s = "rejected", now
+        self._follow(now)
 
     def _chosen(self, request: Request) -> int | None:
         up = [index for index, down in enumerate(self.down) if not down] if any(self.down) else range(len(self.down))
@@ -195,6 +212,7 @@ class Fleet:
         for request in engine.finished:
             request.outcome, request.finished_s = "finished", now + request.server_s
             self.in_system -= 1
+            self._follow(request.finished_s)
         engine.finished.clear()
         engine.plan(now)
         self._expect(engine)
@@ -228,6 +246,7 @@ class Fleet:
         self.in_system -= 1
         if not again:
             request.outcome, request.finished_s = outcome, now
+            self._follow(now)
             return
         request.restart(now + delay_s)
         self.num_retries += 1
@@ -237,7 +256,6 @@ class Fleet:
         self.down[replica] = True
         for engine in self.replicas[replica]:
             for request in engine.empty():
-                self.num_resent += self.client.resend_lost
                 self._end_attempt(request, "failed", now, again=self.client.resend_lost, delay_s=0.0)
         self.homes = {which: home for which, home in self.homes.items() if home != replica}
 

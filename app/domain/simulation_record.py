@@ -9,6 +9,8 @@ if TYPE_CHECKING:
     from app.domain.simulation_engine import Engine
 
 NUM_POINTS = 200
+NARROW_S = 0.01
+"""Width of a point [s] before a run of unknown length has passed 2 s."""
 BUCKETS_PER_E = 200
 """Gaps are told apart to half a percent: e^(1/200)."""
 
@@ -58,9 +60,15 @@ class Recorder:
     num_gaps: float = 0.0
     busy_s: float = 0.0
     num_preemptions: int = 0
+    width_s: float = 0.0
+    """Of one point of the course [s]."""
     _running: list[float] = field(default_factory=lambda: [0.0] * NUM_POINTS)
     _waiting: list[float] = field(default_factory=lambda: [0.0] * NUM_POINTS)
     _held: list[float] = field(default_factory=lambda: [0.0] * NUM_POINTS)
+
+    def __post_init__(self) -> None:
+        """Points as wide as the end wants them; where it is not known they start narrow."""
+        self.width_s = self.until_s / NUM_POINTS if self.until_s < math.inf else NARROW_S
 
     def record(self, engine: "Engine", end_s: float) -> None:
         """Steps of an engine that end now, before their sequences end."""
@@ -83,7 +91,9 @@ class Recorder:
                 self._gap((end_s - begin_s - first_s) / (steps - 1), count * (steps - 1))
         elif count and not engine.stalled:
             engine.stalled.append((count, begin_s))
-        width = self.until_s / NUM_POINTS
+        while self.until_s == math.inf and end_s > self.width_s * NUM_POINTS:
+            self._widen()
+        width = self.width_s
         place, last = int(begin_s / width), min(int(end_s / width), NUM_POINTS - 1)
         running, waiting = len(engine.running), len(engine.waiting)
         held = engine.held + engine.prefixes.pinned
@@ -93,6 +103,12 @@ class Recorder:
             self._waiting[place] += waiting * passed
             self._held[place] += held * passed
             place += 1
+
+    def _widen(self) -> None:
+        """Points twice as wide, each the sum of two."""
+        self.width_s *= 2
+        for sums in (self._running, self._waiting, self._held):
+            sums[:] = [one + other for one, other in zip(sums[::2], sums[1::2], strict=True)] + [0.0] * (NUM_POINTS // 2)
 
     def _gap(self, gap_s: float, count: float) -> None:
         if gap_s <= 0 or not count:
@@ -110,9 +126,9 @@ class Recorder:
 
     def course(self, capacity: float) -> list[LoadPoint]:
         """The load over time; `capacity` is the KV cache of the whole fleet in its units."""
-        width = self.until_s / NUM_POINTS
+        width, points = self.width_s, min(NUM_POINTS, math.ceil(self.until_s / self.width_s - 1e-9))
         known = capacity if 0 < capacity < math.inf else math.inf
-        rows = zip(self._running, self._waiting, self._held, strict=True)
+        rows = zip(self._running[:points], self._waiting[:points], self._held[:points], strict=True)
         return [LoadPoint(place * width, run / width, wait / width, held / width / known) for place, (run, wait, held) in enumerate(rows)]
 
 

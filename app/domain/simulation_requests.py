@@ -76,6 +76,8 @@ class Arrivals:
     """Standard deviation of the gaps / their mean: 0 is a constant pace, 1 a Poisson process, more comes in bursts."""
     trace: tuple[Traced, ...] = ()
     """Replayed instead; kinds and rate are not used."""
+    concurrency: int | None = None
+    """Clients that each send a request as their last one ends, instead of a rate: all start at once, as load generators do."""
 
 
 @dataclass(frozen=True)
@@ -163,6 +165,8 @@ def requests_of(
 
     Raises InvalidInput where neither ends it, or where surges would multiply a trace.
     """
+    if arrivals.concurrency is not None and (surges or floods):
+        raise InvalidInput("clients that wait for their answers have no rate", field="/faults", expected="no surge and no flood")
     if arrivals.trace:
         if surges:
             raise InvalidInput("a replayed trace has the rate that it was recorded with", field="/faults", expected="no surge")
@@ -170,7 +174,7 @@ def requests_of(
         found = [Request(index, one.arrival_s, 0, one.input_tokens, one.output_tokens) for index, one in enumerate(ordered[:num_requests])]
         found = [one for one in found if duration_s is None or one.arrival_s < duration_s]
     else:
-        if duration_s is None and num_requests is None:
+        if num_requests is None and (duration_s is None or arrivals.concurrency is not None):
             raise InvalidInput("a run needs an end", field="/duration_s", expected="duration_s or num_requests")
         found = _generated(arrivals, kinds, seed, math.inf if duration_s is None else duration_s, num_requests, surges)
     draw, flooded = stream(seed, "flood"), list[Request]()
@@ -203,8 +207,11 @@ def _generated(
     choose, inputs, outputs = (stream(seed, purpose) for purpose in ("kind", "input", "output"))
     limits = list(itertools.accumulate(kind.share_ratio for kind in kinds))
     for gap in gaps(arrivals, stream(seed, "arrival")):
-        now = _after(now, gap * mean_gap, surges) if surges else now + gap * mean_gap
-        if now >= duration_s or len(found) == num_requests:
+        if arrivals.concurrency is not None:
+            now = 0.0 if len(found) < arrivals.concurrency else math.inf  # Those are sent as others end.
+        else:
+            now = _after(now, gap * mean_gap, surges) if surges else now + gap * mean_gap
+        if len(found) == num_requests or duration_s <= now < math.inf:
             return found
         which = min(bisect.bisect_right(limits, choose.random() * limits[-1]), len(kinds) - 1)
         kind = kinds[which]

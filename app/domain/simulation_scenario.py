@@ -46,7 +46,7 @@ class Scenario:
     duration_s: float | None = None
     num_requests: int | None = None
     warm_up_ratio: float = 0.1
-    """Share of the arrivals' time that is left out of the figures."""
+    """Share of the arrivals' time that is left out of the figures; clients that start at once are measured from the start."""
     seeds: tuple[int, ...] = (1, 2, 3, 4, 5)
 
 
@@ -63,6 +63,11 @@ def check(scenario: Scenario) -> None:
         raise InvalidInput("requests without lengths", field="/workload", expected="lengths, classes or a trace")
     if trace and max(one.arrival_s for one in trace) <= 0:
         raise InvalidInput("all requests of the trace arrive at once", field="/arrivals/trace", expected="arrivals after 0 s")
+    if scenario.arrivals.concurrency is not None and scenario.duration_s is not None:
+        raise InvalidInput(
+            "clients that wait for their answers end with their last request", field="/duration_s", value=scenario.duration_s,
+            expected="num_requests",
+        )  # fmt: skip
     if not scenario.seeds:
         raise InvalidInput("a run needs a seed", field="/seeds", expected="one seed or more")
     if not 0 <= scenario.warm_up_ratio < 1:
@@ -80,7 +85,7 @@ def expected_cpu_s(scenario: Scenario) -> float:
     else:
         share = sum(kind.share_ratio for kind in scenario.kinds)
         tokens = sum(kind.share_ratio * kind.inputs.mean for kind in scenario.kinds) / share
-        duration_s = math.inf if scenario.duration_s is None else scenario.duration_s
+        duration_s = math.inf if scenario.duration_s is None or arrivals.concurrency is not None else scenario.duration_s
         more = sum((each.factor_ratio - 1) * max(0.0, min(each.end_s, duration_s) - each.start_s) for each in scenario.surges)
         count = arrivals.request_rps * (duration_s + more)
     if scenario.num_requests is not None:

@@ -14,7 +14,7 @@ from app.domain.simulation_fleet import Client
 from app.domain.simulation_lengths import Quantiles, quantiles_of
 from app.domain.simulation_record import percentiles
 from app.domain.simulation_replica import ConstantSteps, KvRoom, ReplicaModel
-from app.domain.simulation_requests import Arrivals, RequestKind, SharedPrefix, Traced, requests_of
+from app.domain.simulation_requests import Arrivals, RequestKind, SharedPrefix, Surge, Traced, requests_of
 from app.domain.simulation_scenario import Limits, Scenario, expected_cpu_s
 from app.domain.simulation_summary import Interval
 from app.domain.workload import TokenLengths
@@ -221,3 +221,42 @@ def test_the_expected_time_follows_requests_and_prompts() -> None:
     assert expected_cpu_s(scenario(num_requests=None, duration_s=3600.0, rps=10, seeds=(1, 2))) == 2 * usual
     assert expected_cpu_s(scenario(num_requests=None, duration_s=3600.0, rps=10, kinds=(kind(20_000, 5),))) == pytest.approx(5.5 * usual)
     assert expected_cpu_s(scenario(num_requests=360, duration_s=3600.0, rps=10)) == pytest.approx(usual / 100)
+
+
+def closed(num_clients: int, **more: Any) -> Scenario:
+    return scenario(arrivals=Arrivals(concurrency=num_clients), **{"num_requests": 10 * num_clients, **more})
+
+
+@pytest.mark.parametrize("num_clients", [1, 8, 100])
+def test_clients_that_wait_for_their_answers_keep_the_concurrency(num_clients: int) -> None:
+    """The last wave leaves the system one by one; Little's law holds for all of it."""
+    spread = RequestKind("all", 1, quantiles_of(TokenLengths(mean=1000, p95=1200)), quantiles_of(TokenLengths(mean=200, p95=240)))
+    run = one(closed(num_clients, kinds=(spread,)))
+    assert run.outcomes["finished"] == run.num_measured == 10 * num_clients
+    assert 0.85 * num_clients <= run.in_flight <= num_clients * (1 + 1e-9)
+    assert run.times.e2e is not None
+    assert run.in_flight == pytest.approx(run.request_rps * run.times.e2e.mean, rel=0.01)
+    assert 100 <= len(run.course) <= 200
+    assert max(point.running + point.waiting for point in run.course) <= num_clients * (1 + 1e-9)
+
+
+def test_requests_of_equal_length_that_start_together_stay_together() -> None:
+    """Where prompts run first all of them end at once, and their clients' next prompts wait for one another again."""
+    spread = RequestKind("all", 1, constant(1000), quantiles_of(TokenLengths(mean=200, p95=240)))
+    waits = []
+    for each in (kind(1000, 200), spread):
+        found = one(closed(32, model=replace(CHAT, prefill_first=True), kinds=(each,))).times.ttft
+        assert found is not None
+        waits.append(found.mean)
+    assert waits[0] > 2 * waits[1]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "field"),
+    [({"surges": (Surge(1, 2),)}, "/faults"), ({"duration_s": 10.0}, "/duration_s"), ({"num_requests": None}, "/duration_s")],
+    ids=["surge", "duration", "no end"],
+)
+def test_clients_have_no_rate(wrong: dict[str, Any], field: str) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        one(closed(4, **wrong))
+    assert refused.value.field == field
