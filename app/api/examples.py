@@ -118,6 +118,14 @@ BENCH_SERVE: str = json.dumps(
 )
 """A result as `vllm bench serve --save-result` writes it, without what a calibration does not read; the figures are made up."""
 
+SERVED_PLAN: Example = {
+    "model": "llama-3.1-70b",
+    "gpu": "h100-sxm-80gb",
+    "deployment": {"tp": 4, "weights": "fp8", "engine": "vllm"},
+    "workload": CHAT_WORKLOAD,
+    "slo": {"ttft_p95_s": 2, "tpot_p95_s": 0.05},
+}
+
 EXAMPLES: dict[str, dict[str, tuple[str, Example]]] = {
     "memory": {
         "catalog": ("A catalog model in FP8 on four H100", FOUR_H100),
@@ -194,13 +202,7 @@ EXAMPLES: dict[str, dict[str, tuple[str, Example]]] = {
         "plan": (
             "A fleet as /capacity sizes it",
             {
-                "plan": {
-                    "model": "llama-3.1-70b",
-                    "gpu": "h100-sxm-80gb",
-                    "deployment": {"tp": 4, "weights": "fp8", "engine": "vllm"},
-                    "workload": CHAT_WORKLOAD,
-                    "slo": {"ttft_p95_s": 2, "tpot_p95_s": 0.05},
-                },
+                "plan": SERVED_PLAN,
                 "success_ratio": 0.95,
             },
         ),
@@ -212,6 +214,22 @@ EXAMPLES: dict[str, dict[str, tuple[str, Example]]] = {
                 "price_kind": "spot",
                 "deployment": {"tp": 4, "weights": "fp8", "engine": "vllm"},
                 "workload": CHAT_WORKLOAD,
+            },
+        ),
+    },
+    "monitoring": {"plan": ("Alerts and a dashboard for a chat service", {"plan": SERVED_PLAN})},
+    "load_tests": {"plan": ("The load tests of a chat service", {"plan": SERVED_PLAN, "base_url": "http://replica-0:8000"})},
+    "load_test_analysis": {
+        "run": (
+            "One run of vLLM bench serve against a plan",
+            {
+                "plan": {
+                    "model": "llama-3.1-8b",
+                    "gpu": "a100-sxm-80gb",
+                    "deployment": {"engine": "vllm", "engine_version": "0.19.1"},
+                    "workload": {"peak_rps": 20, "input_tokens": 1024, "output_tokens": 256},
+                },
+                "files": [BENCH_SERVE],
             },
         ),
     },

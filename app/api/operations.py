@@ -1,11 +1,18 @@
 """What surrounds a plan in operation, over HTTP: monitoring and load tests."""
 
-from fastapi import APIRouter
+from collections.abc import Sequence
+from typing import Annotated
+
+from fastapi import APIRouter, Depends
 
 from app.api.deps import CatalogDep, SessionDep
+from app.api.diagnosis import get_rules
 from app.api.route import PlannerRoute
 from app.domain.load_test import LoadTestAnswer
+from app.domain.load_test_results import LoadTestAnalysis
 from app.domain.monitoring import MonitoringAnswer
+from app.domain.rule import Rule
+from app.services.load_test_analysis import AnalysisRequest, analyse
 from app.services.load_tests import LoadTestRequest
 from app.services.load_tests import load_tests as lay_out
 from app.services.monitoring import MonitoringRequest
@@ -30,3 +37,15 @@ def load_tests(body: LoadTestRequest, session: SessionDep, catalog: CatalogDep) 
     Each load comes with the figures to expect, their ranges, and command lines for four benchmark tools.
     """
     return lay_out(session, catalog, body)
+
+
+@router.post("/load-tests/analysis", summary="What did it prove?")
+def load_test_analysis(
+    body: AnalysisRequest, session: SessionDep, catalog: CatalogDep, rules: Annotated[Sequence[Rule], Depends(get_rules)]
+) -> LoadTestAnalysis:
+    """What the results files of a ramp say: the knee, the load before it, the load that holds the objectives with headroom.
+
+    Beside them how stable the levels are, each level against the prediction, the calibration of the model, and a diagnosis of what went
+    wrong. Nothing is stored.
+    """
+    return analyse(session, catalog, rules, body)

@@ -42,13 +42,9 @@ CONTRADICTIONS = frozenset({"part_above_whole", "latencies_disagree", "throughpu
 ResultsFile = Annotated[str, Field(min_length=1, max_length=2**22)]
 
 
-class NewCalibration(Given):
+class MeasuredSweep(Given):
     """One measured sweep of one set-up."""
 
-    name: PlanName
-    """What the calibration is called, one line."""
-    owner: OwnerName
-    """Person or team that answers for it, one line."""
     model: Name
     """Catalog slug or Hugging Face id of the model."""
     gpu: Name
@@ -59,6 +55,15 @@ class NewCalibration(Given):
     """Results files as the tool wrote them: vLLM bench serve, SGLang bench_serving, GuideLLM, AIPerf or GenAI-Perf, llm-d."""
     length_width_ratio: Annotated[float, Field(ge=0, le=2)] = 0
     """Width of the range from which output lengths were drawn / mean; 0: all outputs were equally long."""
+
+
+class NewCalibration(MeasuredSweep):
+    """One measured sweep of one set-up, to be kept."""
+
+    name: PlanName
+    """What the calibration is called, one line."""
+    owner: OwnerName
+    """Person or team that answers for it, one line."""
 
 
 def create(session: Session, catalog: Catalog, new: NewCalibration) -> Calibration:
@@ -73,7 +78,7 @@ def create(session: Session, catalog: Catalog, new: NewCalibration) -> Calibrati
     )
 
 
-def fitted(catalog: Catalog, new: NewCalibration) -> tuple[Setup, Fitted]:
+def fitted(catalog: Catalog, new: MeasuredSweep) -> tuple[Setup, Fitted]:
     """The set-up and what the files say about it.
 
     Raises UnknownName, InvalidInput for files that are no results, for a sweep without a row that can be used, and for a deployment that
