@@ -45,7 +45,7 @@ def contains(whole: Any, part: Any) -> bool:
     return bool(whole == part)
 
 
-@pytest.mark.parametrize(("call", "shown"), SHOWN, ids=[re.search(r"8000/[\w/]+", call).group() for call, _ in SHOWN])  # type: ignore[union-attr]
+@pytest.mark.parametrize(("call", "shown"), SHOWN, ids=[re.search(r"8000/[\w/-]+", call).group() for call, _ in SHOWN])  # type: ignore[union-attr]
 def test_answers_are_what_the_readme_shows(client: TestClient, call: str, shown: str) -> None:
     answer = send(client, call)
     assert answer.status_code == 200, answer.text
@@ -61,6 +61,19 @@ def test_a_calibration_is_made_of_a_results_file(client: TestClient) -> None:
     assert answer.json()["num_rows"] == 3
 
 
+def test_results_files_of_a_ramp_are_analysed_as_the_readme_says(client: TestClient) -> None:
+    written = re.search(r"jq -n --rawfile one .*? '(.*?)' \| curl -s localhost:8000(\S+) ", README)
+    assert written
+    folder = Path(__file__).parent / "api" / "load_test_results"
+    names = {"$one": 1, "$four": 4, "$eight": 8}
+    body = written[1]
+    for name, level in names.items():
+        body = body.replace(name, json.dumps((folder / f"concurrency-{level}.json").read_text(encoding="utf-8")))
+    answer = client.post(written[2], json=json.loads(body))
+    assert answer.status_code == 200, answer.text
+    assert answer.json()["summary"] in README.replace("\n", " ")
+
+
 @pytest.mark.parametrize("whole", [{}, {"a": [1]}, {"a": [2, 1]}, {"a": 1}], ids=["no-member", "shorter", "other-order", "no-list"])
 def test_an_excerpt_that_is_not_in_the_answer_is_found(whole: Any) -> None:
     assert contains({"a": [1, 2, 3], "b": 1}, {"a": [1, 2]})
@@ -68,8 +81,9 @@ def test_an_excerpt_that_is_not_in_the_answer_is_found(whole: Any) -> None:
 
 
 def test_every_calculation_is_shown() -> None:
-    assert [re.search(r"8000/([\w/]+)", call).group(1) for call, _ in SHOWN] == [  # type: ignore[union-attr]
-        "memory", "memory/reconcile", "kv", "concurrency", "performance", "capacity", "recommend", "cost", "diagnose",
+    assert [re.search(r"8000/([\w/-]+)", call).group(1) for call, _ in SHOWN] == [  # type: ignore[union-attr]
+        "memory", "memory/reconcile", "kv", "concurrency", "performance", "capacity", "recommend", "cost", "load-tests", "monitoring",
+        "diagnose",
     ]  # fmt: skip
 
 

@@ -13,8 +13,8 @@ Applies = Literal["done", "next", "no"]
 WIDE_WEIGHTS = ("bf16", "fp16", "fp32")
 LONG_PROMPT_TOKENS = 1000
 """Prompts from here on are worth shortening before machines are added (a convention)."""
-LONG_ANSWER_RATIO = 0.25
-"""Output over prompt from which on decoding takes most of the time of usual deployments (a convention)."""
+DECODE_SHARE_RATIO = 0.5
+"""Share of the time of a request after its first token from which on decoding is worth speeding up first (a convention)."""
 
 
 class OptimisationStep(Value):
@@ -132,22 +132,19 @@ def _tuning(answer: CapacityAnswer, deployment: Deployment, workload: Workload) 
 
 
 def _beyond(answer: CapacityAnswer, deployment: Deployment) -> _Steps:
-    demand = answer.demand
-    share = demand.mean_output_tokens / demand.mean_input_tokens
+    expected = answer.expected
+    share = None if expected is None else 1 - expected.ttft.mean_s.value / expected.e2e.mean_s.value
     if deployment.speculative is not None:
         yield "Speculative decoding", "done", f"{deployment.speculative.num_draft_tokens} drafts are planned: watch their acceptance."
+    elif share is None:
+        yield "Speculative decoding", "next", "Nothing is modelled: measure TTFT and the whole request first; drafts shorten only the rest."
     else:
+        pays = share >= DECODE_SHARE_RATIO
         yield (
             "Speculative decoding",
-            "next" if share >= LONG_ANSWER_RATIO else "no",
-            (
-                f"{plain(demand.mean_output_tokens)} output tokens to {plain(demand.mean_input_tokens)} of the prompt: "
-                + (
-                    "decoding has a large part."
-                    if share >= LONG_ANSWER_RATIO
-                    else "prefill has the larger part, which drafts do not shorten."
-                )
-            ),
+            "next" if pays else "no",
+            f"{share:.0%} of a request's time is expected after its first token, "
+            + ("where drafts shorten it while batches are small." if pays else "and drafts shorten nothing else."),
         )
     replicas = answer.replicas
     yield (

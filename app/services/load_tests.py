@@ -23,7 +23,8 @@ from app.services.planned_fleet import ForPlan, ServedName, planned
 from app.services.references import as_deployed, engine_of, resolve_gpu, resolve_served
 from app.services.versions import versions_of
 
-MIX_S = 600
+MINUTE_S = 60
+MIX_S = 10 * MINUTE_S
 """How long the mixed test sends requests [s]."""
 MOST_REQUESTS = 10**7
 GAIN_RATIO = 1.05
@@ -113,14 +114,14 @@ def load_tests(session: Session, catalog: Catalog, request: LoadTestRequest) -> 
         _test("baseline", "The speed of one request that waits for nothing.", stop, record, levels=[ramp_level(levels[0], "baseline")]),
         _test(
             "ramp",
-            "Where throughput ends, and which load holds the objectives.",
+            "Where throughput ends, which load holds the objectives.",
             stop,
             record,
             levels=[ramp_level(x, "ramp") for x in levels],
         ),
         _test(
             "mix",
-            "Whether long prompts make short requests late.",
+            "Whether long prompts make short ones late.",
             stop,
             record,
             mix=mix,
@@ -133,7 +134,7 @@ def load_tests(session: Session, catalog: Catalog, request: LoadTestRequest) -> 
     where = f"{llm.slug} on {deployment.num_gpus} {gpu.slug}"
     answer = LoadTestAnswer(
         summary=f"{where}: a ramp of {len(levels)} levels up to {levels[-1].concurrency} requests at once, about "
-        f"{seconds(duration_s(levels))}; the knee is expected at {knee}. {held} of {len(faults)} faults are expected to hold.",
+        f"{duration_s(levels) / MINUTE_S:.0f} minutes; the knee is expected at {knee}. {held} of {len(faults)} faults are expected to hold.",
         working=_working(levels, knee, rate, demand.request_rps, sized.replicas),
         assumptions=[*sized.assumptions, *_assumptions(prefix)],
         warnings=list(sized.warnings),
