@@ -60,6 +60,7 @@ loopback only: `read` permits calculations and reading, `write` permits changing
 TAGS: list[dict[str, Any]] = [
     {"name": "estimates", "description": "Calculations: nothing is stored."},
     {"name": "diagnosis", "description": "What limits a running deployment, from its metrics."},
+    {"name": "operations", "description": "Load tests that prove a plan, what their results say, and what watches the fleet."},
     {"name": "gpus", "description": "The catalog of accelerators: bundled entries and your own."},
     {"name": "models", "description": "The catalog of models: bundled entries, your own, and the import of a Hugging Face config.json."},
     {"name": "calibrations", "description": "Measured sweeps that estimates of the same set-up follow."},

@@ -116,7 +116,7 @@ class LoadTestAnswer(Answer):
     """Requests per second of one replica at the peak [requests/s]."""
     knee_concurrency: int
     """Level of the ramp at which the knee is expected."""
-    places: float
+    max_concurrency: float
     """Requests that one replica holds at once; more wait."""
     tests: list[PlannedTest]
     """Baseline, ramp, mix and faults, in the order in which they are run."""

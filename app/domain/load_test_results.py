@@ -101,7 +101,7 @@ class LoadTestAnalysis(Answer):
     """The largest load, not beyond the knee, up to which every level holds all objectives with headroom and fails at most 1 %."""
     working_point_missing_because: str | None
     """Why there is none."""
-    replicas_at_working_point: int | None
+    num_replicas_at_working_point: int | None
     """Replicas that carry the planned peak at that load, before redundancy."""
     predicted_knee_concurrency: int | None
     """Where the plan expects the knee; None where its replica is not modelled."""

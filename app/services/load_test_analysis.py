@@ -81,7 +81,7 @@ def analyse(session: Session, catalog: Catalog, rules: Sequence[Rule], request: 
         peak=max((level for level in ramp if level.output_tokens_per_s), key=lambda level: level.output_tokens_per_s or 0, default=None),
         working_point=work,
         working_point_missing_because=missing,
-        replicas_at_working_point=None if work is None else replicas_at(work, demand.request_rps),
+        num_replicas_at_working_point=None if work is None else replicas_at(work, demand.request_rps),
         predicted_knee_concurrency=_predicted_knee(catalog, plan, llm, gpu, deployment),
         calibration=calibration,
     )
@@ -180,7 +180,7 @@ def _working(ramp: Sequence[MeasuredLevel], knee: int | None, work: MeasuredLeve
         replicas = replicas_at(work, request_rps) or 0
         text = f"ceil({plain(request_rps)} / {plain(work.request_rps)})"
         formula = "ceil(planned requests/s / requests/s at the working point)"
-        steps.append(step("replicas_at_working_point", formula, text, replicas, "replicas", "the results files", "measured"))
+        steps.append(step("num_replicas_at_working_point", formula, text, replicas, "replicas", "the results files", "measured"))
     return steps
 
 

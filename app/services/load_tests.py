@@ -134,7 +134,7 @@ def load_tests(session: Session, catalog: Catalog, request: LoadTestRequest) -> 
     where = f"{llm.slug} on {deployment.num_gpus} {gpu.slug}"
     answer = LoadTestAnswer(
         summary=f"{where}: a ramp of {len(levels)} levels up to {levels[-1].concurrency} requests at once, about "
-        f"{duration_s(levels) / MINUTE_S:.0f} minutes; the knee is expected at {knee}. {held} of {len(faults)} faults are expected to hold.",
+        f"{duration_s(levels) / MINUTE_S:.0f} minutes; the knee is expected at {knee}. {held} of {len(faults)} faults should hold.",
         working=_working(levels, knee, rate, demand.request_rps, sized.replicas),
         assumptions=[*sized.assumptions, *_assumptions(prefix)],
         warnings=list(sized.warnings),
@@ -146,7 +146,7 @@ def load_tests(session: Session, catalog: Catalog, request: LoadTestRequest) -> 
         replicas=sized.replicas,
         replica_rps=rate,
         knee_concurrency=knee,
-        places=performance.places,
+        max_concurrency=performance.places,
         tests=tests,
         expected_duration_s=duration_s([levels[0], *levels]),
     )

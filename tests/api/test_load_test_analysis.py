@@ -52,7 +52,7 @@ def test_published_files_go_through(client: TestClient) -> None:
     # A P99 of TTFT of 111 ms is above the objective of 100 ms.
     assert [level["objectives"][0]["holds"] for level in answer["levels"]] == [True, True, False]
     assert answer["working_point"]["concurrency"] == 4
-    assert answer["replicas_at_working_point"] == 9  # 10 requests/s at 1.24 of a replica
+    assert answer["num_replicas_at_working_point"] == 9  # 10 requests/s at 1.24 of a replica
     assert answer["calibration"]["num_rows"] == 3
     for level in answer["levels"]:
         assert {each["quantity"] for each in level["compared"]} == {"ttft", "tpot", "throughput"}

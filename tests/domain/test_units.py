@@ -48,6 +48,12 @@ UNIT_ELSEWHERE = {
     ("RowError", "after"),
     ("RowError", "measured"),
     ("CalibrationRow", "point"),  # a number in an order
+    ("AlertRule", "threshold"),  # the metric in its expression
+    ("Panel", "limit"),  # its unit beside it
+    ("OptimisationStep", "order"),  # a number in an order
+    ("Compared", "measured"),  # the quantity beside it
+    ("Compared", "predicted"),
+    ("MeasuredLevel", "power"),  # requests/s^2
     ("RecommendRequest", "prices"),  # USD/hour, by accelerator
 }
 VERSIONS = ("revision", "version", "capability")
