@@ -109,7 +109,9 @@ def load_tests(session: Session, catalog: Catalog, request: LoadTestRequest) -> 
     flush = FLUSH.get(deployment.engine, "Restart the replicas.")
     faults = faults_of(speed, rate, sized.replicas, plan.workload, flush)
     record, stop = _record(speed), _stop(speed)
-    no_mix = None if mix else "all requests are stated to be equally long: give percentiles or classes"
+    no_mix = (
+        None if mix else "the lengths of the plan are no two classes that keep its mean: give classes, or a P95 up to 20 times the mean"
+    )
     tests = [
         _test("baseline", "The speed of one request that waits for nothing.", stop, record, levels=[ramp_level(levels[0], "baseline")]),
         _test(
