@@ -21,7 +21,7 @@ from app.services.monitoring import monitoring as watch
 router = APIRouter(tags=["operations"], route_class=PlannerRoute)
 
 
-@router.post("/monitoring", summary="What watches it?")
+@router.post("/monitoring", summary="What watches it?", responses={404: {}})
 def monitoring(body: MonitoringRequest, session: SessionDep, catalog: CatalogDep) -> MonitoringAnswer:
     """Prometheus alert rules and a Grafana dashboard for a plan, the production checklist, and the order of optimisation.
 
@@ -30,7 +30,7 @@ def monitoring(body: MonitoringRequest, session: SessionDep, catalog: CatalogDep
     return watch(session, catalog, body)
 
 
-@router.post("/load-tests", summary="How is it proved?")
+@router.post("/load-tests", summary="How is it proved?", responses={404: {}})
 def load_tests(body: LoadTestRequest, session: SessionDep, catalog: CatalogDep) -> LoadTestAnswer:
     """The four load tests of a plan: one request alone, a ramp past the expected knee, the mix of lengths, and faults.
 
@@ -39,7 +39,7 @@ def load_tests(body: LoadTestRequest, session: SessionDep, catalog: CatalogDep) 
     return lay_out(session, catalog, body)
 
 
-@router.post("/load-tests/analysis", summary="What did it prove?")
+@router.post("/load-tests/analysis", summary="What did it prove?", responses={404: {}})
 def load_test_analysis(
     body: AnalysisRequest, session: SessionDep, catalog: CatalogDep, rules: Annotated[Sequence[Rule], Depends(get_rules)]
 ) -> LoadTestAnalysis:
