@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 from fastapi.testclient import TestClient
+from sqlalchemy.orm import Session, sessionmaker
 
 from app.exporters.dashboard import GROUPS
 
@@ -163,3 +164,9 @@ def test_a_saved_plan_is_watched_by_its_id(client: TestClient) -> None:
     )
     assert client.post("/monitoring", json={"plan_id": other.json()["id"]}).status_code == 422
     assert client.post("/monitoring", json={"plan_id": "6a5c0d4e-7a0f-4a9c-9f0e-1d6f7c1b2a33"}).status_code == 404
+
+
+@pytest.mark.parametrize("path", ["/monitoring", "/load-tests"])
+def test_a_plan_given_in_full_asks_no_database(client: TestClient, session_factory: sessionmaker[Session], path: str) -> None:
+    session_factory.configure(bind=None)
+    assert client.post(path, json={"plan": PLAN}).status_code == 200
