@@ -25,6 +25,7 @@ from app.api import (
     plans,
     recommendation,
     reconciliation,
+    simulation,
 )
 from app.api.auth import Authentication, key_lookup
 from app.api.metering import RequestMetrics
@@ -38,6 +39,7 @@ from app.settings import Settings
 # The calculations come first: a request is matched against the routes in this order.
 ROUTERS: tuple[APIRouter, ...] = (
     estimates.router,
+    simulation.router,
     recommendation.router,
     reconciliation.router,
     diagnosis.router,

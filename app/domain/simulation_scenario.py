@@ -62,7 +62,7 @@ def check(scenario: Scenario) -> None:
     if not scenario.kinds and not trace:
         raise InvalidInput("requests without lengths", field="/workload", expected="lengths, classes or a trace")
     if trace and max(one.arrival_s for one in trace) <= 0:
-        raise InvalidInput("all requests of the trace arrive at once", field="/arrivals/trace", expected="arrivals after 0 s")
+        raise InvalidInput("all requests of the trace arrive at once", field="/trace", expected="arrivals after 0 s")
     if scenario.arrivals.concurrency is not None and scenario.duration_s is not None:
         raise InvalidInput(
             "clients that wait for their answers end with their last request", field="/duration_s", value=scenario.duration_s,

@@ -179,7 +179,7 @@ def test_seeds_give_intervals() -> None:
         ({"num_requests": None}, "/duration_s"),
         ({"seeds": ()}, "/seeds"),
         ({"warm_up_ratio": 1.0}, "/warm_up_ratio"),
-        ({"arrivals": Arrivals(trace=(Traced(0, 10, 10), Traced(0, 20, 10)))}, "/arrivals/trace"),
+        ({"arrivals": Arrivals(trace=(Traced(0, 10, 10), Traced(0, 20, 10)))}, "/trace"),
         ({"arrivals": Arrivals(1e-6), "num_requests": None, "duration_s": 1.0}, "/duration_s"),
     ],
     ids=["no lengths", "no end", "no seeds", "warm-up only", "all at once", "no request"],
