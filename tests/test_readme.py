@@ -82,8 +82,8 @@ def test_an_excerpt_that_is_not_in_the_answer_is_found(whole: Any) -> None:
 
 def test_every_calculation_is_shown() -> None:
     assert [re.search(r"8000/([\w/-]+)", call).group(1) for call, _ in SHOWN] == [  # type: ignore[union-attr]
-        "memory", "memory/reconcile", "kv", "concurrency", "performance", "capacity", "recommend", "cost", "load-tests", "monitoring",
-        "diagnose",
+        "memory", "memory/reconcile", "kv", "concurrency", "performance", "capacity", "simulate", "recommend", "cost", "load-tests",
+        "monitoring", "diagnose",
     ]  # fmt: skip
 
 

@@ -38,8 +38,9 @@ MOST_CPU_S = 10.0
 PATIENCE_RATIO = 6.0
 """A run that takes so many times longer ends: the expectation is meant within a factor of three, on a machine that may be busy."""
 FEW_REQUESTS = 100
-CHOICE_S = 1e-7
-"""CPU time to look at one replica for one request [s]."""
+STEADY_RATIO = 0.9
+CHOICE_S = 1.2e-6
+"""CPU time to look at one replica for one request, on the machine of `CPU_S_PER_EVENT` [s]."""
 NOT_MODELLED = Note(
     code="simulated_intervals",
     message="The intervals say what chance does between seeds; how far the step times themselves may be off is what `/performance` says.",
@@ -79,7 +80,7 @@ def simulation(catalog: Catalog, request: SimulationRequest) -> SimulationAnswer
         f"TPOT {_said(times.tpot_s)}, end to end {_said(times.e2e_s)}.{verdict}",
         working=_working(scenario, result),
         assumptions=[*notes, NOT_MODELLED],
-        warnings=_warnings(result),
+        warnings=_warnings(scenario, result),
         versions=versions_of(catalog),
         model=llm.slug,
         gpu=gpu.slug,
@@ -154,13 +155,20 @@ def _said(found: SimulatedTime | None) -> str:
     return "not measured" if found is None else f"P95 {seconds(found.p95.value)}, P99 {seconds(found.p99.value)}"
 
 
-def _warnings(result: SimulationResult) -> list[Note]:
+def _warnings(scenario: Scenario, result: SimulationResult) -> list[Note]:
     notes = []
     tail = [point for run in result.runs for point in run.course[-max(1, len(run.course) // 10) :]]
     waiting, running = (math.fsum(getattr(point, name) for point in tail) / len(tail) for name in ("waiting", "running"))
     if waiting > max(1.0, running):
         message = f"In the last tenth {waiting:.3g} requests wait and {running:.3g} run: queues grow, and a longer run is slower yet."
         notes.append(Note(code="queue_grows", message=message))
+    arrived = math.fsum(run.num_arrivals * (1 - scenario.warm_up_ratio) / run.measured_s for run in result.runs) / len(result.runs)
+    if scenario.arrivals.concurrency is None and result.request_rps.mean < STEADY_RATIO * arrived:
+        message = (
+            f"{arrived:.3g} requests/s arrive and {result.request_rps.mean:.3g} finish in the measured time: the fleet does not keep up, or"
+            " the run is short against the time that a request takes."
+        )
+        notes.append(Note(code="not_steady", message=message))
     least = min(run.num_measured for run in result.runs)
     if least < FEW_REQUESTS:
         message = f"A seed has only {least} measured requests: a P99 of fewer than {FEW_REQUESTS} is the largest value or close to it."

@@ -118,7 +118,12 @@ def test_a_fleet_that_does_not_keep_up_says_so(client: TestClient) -> None:
     few = {"engine": "vllm", "max_num_seqs": 8}
     found = simulated(client, deployment=few, workload={"peak_rps": 20, "input_tokens": 1000, "output_tokens": 200})
     assert "queue_grows" in [note["code"] for note in found["warnings"]]
-    assert "queue_grows" not in [note["code"] for note in simulated(client)["warnings"]]
+    assert simulated(client)["warnings"] == []
+
+
+def test_static_batches_that_do_not_keep_up_say_so(client: TestClient) -> None:
+    found = simulated(client, batching="static", workload={"peak_rps": 8, "classes": CLASSES})
+    assert "not_steady" in [note["code"] for note in found["warnings"]]
 
 
 @pytest.mark.parametrize(("limit_s", "verdict"), [(1e-4, "fails"), (100, "holds")])
@@ -186,8 +191,9 @@ def test_what_cannot_be_simulated_is_refused_at_its_field(client: TestClient, ch
             "/duration_s",
         ),
         ({"clients": {"timeout_s": 1, "max_retries": 10}, "duration_s": 10_000}, "/duration_s"),
+        ({"replicas": 1000, "workload": {"peak_rps": 100, "input_tokens": 1000, "output_tokens": 200}}, "/duration_s"),
     ],
-    ids=["rate", "long", "many", "flood", "retries"],
+    ids=["rate", "long", "many", "flood", "retries", "replicas"],
 )
 def test_too_much_work_is_refused_with_what_would_be_answered(client: TestClient, changes: dict[str, Any], pointer: str) -> None:
     error = refused(client, **changes)
