@@ -1,6 +1,7 @@
 """The table of simulated variants in the README is what the service answers."""
 
 import json
+import math
 import re
 import shlex
 from pathlib import Path
@@ -35,14 +36,18 @@ VARIANTS: dict[str, list[Body]] = {
 }
 
 
-def row(client: TestClient, name: str) -> str:
-    """A line of the table: P99 by class of request, and what becomes of each objective."""
+def shown() -> Body:
     assert CALL
     words = shlex.split(CALL[1])
-    shown: Body = json.loads(words[words.index("-d") + 1])
+    body: Body = json.loads(words[words.index("-d") + 1])
+    return body
+
+
+def row(client: TestClient, name: str) -> str:
+    """A line of the table: P99 by class of request, and what becomes of each objective."""
     kinds, verdicts = list[Body](), list[str]()
     for changes in VARIANTS[name]:
-        body = shown | changes | {"deployment": shown["deployment"] | changes.get("deployment", {})}
+        body = shown() | changes | {"deployment": shown()["deployment"] | changes.get("deployment", {})}
         answer = client.post("/simulate", json=body)
         assert answer.status_code == 200, answer.text
         kinds += [kind["times"] for kind in answer.json()["kinds"]]
@@ -56,3 +61,9 @@ def row(client: TestClient, name: str) -> str:
 def test_a_line_of_the_table_is_simulated(client: TestClient, name: str) -> None:
     assert HEADER in README
     assert row(client, name) in README
+
+
+def test_the_objectives_need_five_replicas_before_redundancy(client: TestClient) -> None:
+    body = {name: shown()[name] for name in ("model", "gpu", "deployment", "workload", "slo")}
+    needed = [each["replicas_exact"] for each in client.post("/capacity", json=body).json()["constraints"]]
+    assert math.ceil(max(each for each in needed if each is not None)) == 5
