@@ -3,7 +3,9 @@
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
-from app.domain.metrics import LATENCIES, LENGTHS, PERCENTILES, STATISTICS, Metrics
+from app.domain.metrics import Metrics
+from app.domain.metrics_latency import LATENCIES, PERCENTILES, STATISTICS
+from app.domain.metrics_load import LENGTHS
 from app.domain.provenance import Note
 from app.domain.units import plain
 

@@ -2,128 +2,24 @@
 
 import difflib
 from collections.abc import Iterator
-from typing import Annotated
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import ValidationError, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
+from app.domain.metrics_host import AcceleratorMetrics, HostMetrics
+from app.domain.metrics_latency import LatencyMetrics
+from app.domain.metrics_load import SchedulerMetrics, ThroughputMetrics, TrafficMetrics
 from app.domain.units import unit_of
-from app.domain.value import Given
-
-Seconds = Annotated[float, Field(ge=0, le=1e7)]
-Share = Annotated[float, Field(ge=0, le=1)]
-Count = Annotated[float, Field(ge=0, le=1e9)]
-Rate = Annotated[float, Field(ge=0, le=1e12)]
-Length = Annotated[float, Field(ge=0, le=1e9)]
-
-PERCENTILES = ("p50", "p95", "p99")
-STATISTICS = (*PERCENTILES, "mean")
-LATENCIES = ("ttft", "tpot", "e2e", "queue_time", "prefill_time")
-LENGTHS = ("input", "output")
 
 MAX_NAMED_UNKNOWN = 20
 """Unknown names that are answered with their nearest neighbours; a search for each of thousands would cost seconds."""
 
 
-class Metrics(Given):
+class Metrics(LatencyMetrics, ThroughputMetrics, SchedulerMetrics, TrafficMetrics, AcceleratorMetrics, HostMetrics):
     """What one engine (one replica) showed over one window of time; leave out what was not measured.
 
     Rates and percentiles are of the window, not since the start of the process. Gauges (running, waiting, KV usage) are means over it.
     """
-
-    ttft_p50_s: Seconds | None = None
-    """Time to first token as the engine measures it, median [s]."""
-    ttft_p95_s: Seconds | None = None
-    """Time to first token, 95th percentile [s]."""
-    ttft_p99_s: Seconds | None = None
-    """Time to first token, 99th percentile [s]."""
-    ttft_mean_s: Seconds | None = None
-    """Time to first token, mean [s]; percentiles are better evidence."""
-    tpot_p50_s: Seconds | None = None
-    """Time per output token, (E2E - TTFT) / (output tokens - 1) of a request, median [s]."""
-    tpot_p95_s: Seconds | None = None
-    """Time per output token, 95th percentile [s]."""
-    tpot_p99_s: Seconds | None = None
-    """Time per output token, 99th percentile [s]."""
-    tpot_mean_s: Seconds | None = None
-    """Time per output token, mean [s]; percentiles are better evidence."""
-    e2e_p50_s: Seconds | None = None
-    """End-to-end latency of a request, median [s]."""
-    e2e_p95_s: Seconds | None = None
-    """End-to-end latency, 95th percentile [s]."""
-    e2e_p99_s: Seconds | None = None
-    """End-to-end latency, 99th percentile [s]."""
-    e2e_mean_s: Seconds | None = None
-    """End-to-end latency, mean [s]; percentiles are better evidence."""
-    queue_time_p50_s: Seconds | None = None
-    """Time between arrival at the engine and first scheduling, median [s]."""
-    queue_time_p95_s: Seconds | None = None
-    """Time in the engine's queue, 95th percentile [s]."""
-    queue_time_p99_s: Seconds | None = None
-    """Time in the engine's queue, 99th percentile [s]."""
-    queue_time_mean_s: Seconds | None = None
-    """Time in the engine's queue, mean [s]; percentiles are better evidence."""
-    prefill_time_p50_s: Seconds | None = None
-    """Time between first scheduling and first token, median [s]."""
-    prefill_time_p95_s: Seconds | None = None
-    """Time in prefill, 95th percentile [s]."""
-    prefill_time_p99_s: Seconds | None = None
-    """Time in prefill, 99th percentile [s]."""
-    prefill_time_mean_s: Seconds | None = None
-    """Time in prefill, mean [s]; percentiles are better evidence."""
-
-    request_rps: Rate | None = None
-    """Requests finished per second."""
-    offered_rps: Rate | None = None
-    """Requests sent per second by all clients, finished or not."""
-    input_tokens_per_s: Rate | None = None
-    """Prompt tokens processed per second: the load on prefill."""
-    output_tokens_per_s: Rate | None = None
-    """Tokens generated per second over all requests: the load on decode."""
-    input_p50_tokens: Length | None = None
-    """Prompt length, median [tokens]."""
-    input_p95_tokens: Length | None = None
-    """Prompt length, 95th percentile [tokens]."""
-    input_p99_tokens: Length | None = None
-    """Prompt length, 99th percentile [tokens]."""
-    input_mean_tokens: Length | None = None
-    """Prompt length, mean [tokens]."""
-    output_p50_tokens: Length | None = None
-    """Output length, median [tokens]."""
-    output_p95_tokens: Length | None = None
-    """Output length, 95th percentile [tokens]."""
-    output_p99_tokens: Length | None = None
-    """Output length, 99th percentile [tokens]."""
-    output_mean_tokens: Length | None = None
-    """Output length, mean [tokens]."""
-
-    num_running_requests: Count | None = None
-    """Requests in the running batch of the engine."""
-    num_waiting_requests: Count | None = None
-    """Requests in the queue of the engine."""
-    max_num_seqs: Annotated[float, Field(ge=1, le=1e6)] | None = None
-    """Most sequences that the engine runs at once, as it reports it; the deployment's own figure is used when this is left out."""
-    kv_cache_usage_ratio: Share | None = None
-    """KV cache blocks in use / all KV cache blocks."""
-    preemptions_per_s: Rate | None = None
-    """Requests thrown out of the running batch per second to free KV cache (SGLang: retractions)."""
-    num_preemptions_per_request: Count | None = None
-    """Preemptions / finished requests; computed from preemptions_per_s and request_rps when left out."""
-    prefix_cache_hit_ratio: Share | None = None
-    """Prompt tokens found in the prefix cache / prompt tokens looked up."""
-
-    gpu_utilization_ratio: Share | None = None
-    """Share of time in which any kernel ran, as nvidia-smi reports it; says little about work done when it is high."""
-    sm_active_ratio: Share | None = None
-    """Share of cycles in which a streaming multiprocessor had work (DCGM_FI_PROF_SM_ACTIVE)."""
-    dram_active_ratio: Share | None = None
-    """Share of cycles in which device memory moved data (DCGM_FI_PROF_DRAM_ACTIVE); about 0.8 is the most that is reached."""
-    cpu_throttled_ratio: Share | None = None
-    """Scheduling periods in which the container was throttled / all periods (nr_throttled / nr_periods of cpu.stat)."""
-    num_oom_events: Count | None = None
-    """Times the process ran out of device memory in the window."""
-    gpu_memory_reserved_unallocated_ratio: Share | None = None
-    """Memory that the allocator holds without using it, as the out-of-memory message states it / device memory."""
 
     @model_validator(mode="before")
     @classmethod
@@ -146,9 +42,9 @@ class Metrics(Given):
         return self.get(f"{family}_{statistic}_s")
 
     def high_percentile(self, family: str) -> float | None:
-        """P95 of a latency, or P99 where only that was measured [s]."""
-        p95 = self.latency(family, "p95")
-        return self.latency(family, "p99") if p95 is None else p95
+        """P95 of a latency, or where that was not measured P99, or P90 [s]."""
+        found = (self.latency(family, level) for level in ("p95", "p99", "p90"))
+        return next((value for value in found if value is not None), None)
 
     def length(self, family: str, statistic: str) -> float | None:
         """One statistic of a length of LENGTHS [tokens]."""

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from app.domain.deployment import Deployment
-from app.domain.metrics import STATISTICS, Metrics, metric_unit
+from app.domain.metrics import Metrics, metric_unit
+from app.domain.metrics_latency import STATISTICS
 from app.domain.provenance import Step
 from app.domain.units import plain
 from app.domain.workload import Slo, Workload

@@ -11,7 +11,9 @@ from app.domain.confidence import CONFIDENCE_BOUNDS, Weighing
 from app.domain.deployment import Deployment
 from app.domain.diagnosis import diagnose
 from app.domain.finding import Diagnosis
-from app.domain.metrics import LATENCIES, LENGTHS, PERCENTILES, Metrics
+from app.domain.metrics import Metrics
+from app.domain.metrics_latency import LATENCIES, PERCENTILES
+from app.domain.metrics_load import LENGTHS
 from app.domain.provenance import Versions
 from app.domain.rule import Rule
 from app.domain.symptoms import Observation
