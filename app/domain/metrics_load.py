@@ -79,6 +79,8 @@ class SchedulerMetrics(Given):
     """Decode steps that ran from a captured CUDA graph / all decode steps; 0 when graphs are off."""
     num_kv_cache_tokens: Annotated[float, Field(ge=0, le=1e12)] | None = None
     """Token positions that the KV cache holds, as the engine reports it."""
+    num_kv_cache_free_tokens: Annotated[float, Field(ge=0, le=1e12)] | None = None
+    """Token positions of the KV cache that are free, where they were fewest while requests waited."""
     kv_cache_usage_ratio: Share | None = None
     """KV cache blocks in use / all KV cache blocks."""
     preemptions_per_s: Rate | None = None
@@ -122,6 +124,10 @@ class TrafficMetrics(Given):
     """Requests with top-p, top-k, min-p or penalties / all requests."""
     sampling_slowdown_ratio: Factor | None = None
     """Latency with these sampling parameters or beside a request that has them / that of plain requests without."""
+    quantization_slowdown_ratio: Factor | None = None
+    """Latency with these quantised weights or this KV cache / that of the same model in 16 bits or with another kernel, same load."""
+    client_slowdown_ratio: Factor | None = None
+    """Latency that this client or benchmark reports / that of another client on the same server under the same load."""
     short_request_ttft_p99_s: Annotated[float, Field(ge=0, le=1e7)] | None = None
     """TTFT of the short prompts of the mix, 99th percentile [s]."""
     long_request_ttft_p99_s: Annotated[float, Field(ge=0, le=1e7)] | None = None
