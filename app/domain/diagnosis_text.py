@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 
 from app.domain.evidence import OBJECTIVES, Evidence, ThresholdBasis
 from app.domain.finding import Finding, State, Suggestion
+from app.domain.observation import Observation
 from app.domain.provenance import Note
-from app.domain.symptoms import Observation
 from app.domain.units import plain, seconds
 
 MAX_LINES = 3

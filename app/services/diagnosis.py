@@ -14,8 +14,8 @@ from app.domain.evidence import OBJECTIVES
 from app.domain.finding import Diagnosis
 from app.domain.json_pointer import json_pointer
 from app.domain.metrics import Metrics
+from app.domain.observation import Observation
 from app.domain.rule import Figure, Rule
-from app.domain.symptoms import Observation
 from app.domain.value import Value
 from app.domain.workload import Slo, Workload
 from app.services.versions import versions_of

@@ -14,9 +14,9 @@ from app.domain.finding import Diagnosis
 from app.domain.metrics import Metrics
 from app.domain.metrics_latency import LATENCIES, PERCENTILES
 from app.domain.metrics_load import LENGTHS
+from app.domain.observation import Observation
 from app.domain.provenance import Versions
 from app.domain.rule import Rule
-from app.domain.symptoms import Observation
 from app.domain.workload import Slo, Workload
 from app.rules.loader import load_rules
 

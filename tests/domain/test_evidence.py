@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from app.domain.evidence import Evaluator, Evidence
 from app.domain.metrics import Metrics
+from app.domain.observation import Observation
 from app.domain.rule import AllOf, AnyOf, Comparison, Condition
-from app.domain.symptoms import Observation
 from app.domain.workload import Slo
 
 

@@ -10,7 +10,8 @@ from pydantic import ValidationError
 from app.domain.deployment import Deployment
 from app.domain.measurement import contradictions
 from app.domain.metrics import Metrics, metric_unit
-from app.domain.symptoms import NEVER, SYMPTOMS, Absent, Observation, Reading, read
+from app.domain.observation import NEVER, Absent, Observation, Reading
+from app.domain.symptoms import SYMPTOMS, read
 from app.domain.workload import Workload
 
 SHARED_PREFIX = Workload.model_validate(
