@@ -87,7 +87,8 @@ class Evaluator:
     def evaluate(self, condition: Condition) -> Verdict:
         """Kleene's strong three-valued logic: an unknown part decides nothing that the known parts have decided.
 
-        The evidence is what decides: of a conjunction that fails the failing parts, of a disjunction that holds the holding ones. AnyKnown ignores the parts that are unknown.
+        The evidence is what decides: of a conjunction that fails the failing parts, of a disjunction that holds the holding ones.
+        AnyKnown ignores the parts that are unknown.
         """
         match condition:
             case AllOf():
