@@ -1,5 +1,6 @@
 """`inferplan accuracy ...`: read the records, score the planner, print or write the summary."""
 
+import json
 import sys
 from pathlib import Path
 from typing import Annotated, get_args
@@ -7,6 +8,9 @@ from typing import Annotated, get_args
 import typer
 
 from app.accuracy.calibration import Part, calibration_accuracy, calibration_summary
+from app.accuracy.diagnosis import score_incidents
+from app.accuracy.diagnosis_records import read_incidents
+from app.accuracy.diagnosis_report import ScoredSet, diagnosis_report, diagnosis_summary
 from app.accuracy.load_records import read_loads
 from app.accuracy.memory import memory_accuracy
 from app.accuracy.performance import speed_accuracy
@@ -19,6 +23,7 @@ from app.accuracy.step_fit import fit_rows
 from app.accuracy.step_folds import fit_folds, fold_text, read_folds
 from app.accuracy.step_priors import StepPriors
 from app.catalog.loader import parse_entry
+from app.rules.loader import load_rules
 from app.services.catalog import CatalogHolder
 
 MEMORY_CASES = Path("tests/accuracy/memory_cases.jsonl")
@@ -27,6 +32,8 @@ SERVING_POINTS = Path("tests/accuracy/serving_points.jsonl")
 THROUGHPUT_CASES = Path("tests/accuracy/throughput_cases.jsonl")
 STEP_FOLDS = Path("tests/accuracy/step_folds")
 STEP_PRIORS = Path("tests/accuracy/step_priors.yaml")
+DIAGNOSIS_CASES = Path("tests/accuracy/diagnosis_cases.jsonl")
+FRESH_DIAGNOSIS_CASES = Path("tests/accuracy/diagnosis_cases_fresh.jsonl")
 KNOWN_MISSES = Path("tests/accuracy/known_misses.yaml")
 
 accuracy = typer.Typer(no_args_is_help=True, help="Compare the planner's answers with what was recorded.")
@@ -105,6 +112,41 @@ def calibrated_against_records(
         readme.write_text(with_summary(readme.read_text(encoding="utf-8"), summary, "calibration"), encoding="utf-8")
         return
     sys.stdout.write(summary)
+
+
+@accuracy.command("diagnosis")
+def causes_against_records(
+    *,
+    cases: Annotated[Path | None, typer.Option(help="Only these incidents, JSON Lines; readings from the file beside it.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of Markdown.")] = False,
+    readme: Annotated[Path | None, typer.Option(help="Write the summary between the marks of this document; print nothing.")] = None,
+) -> None:
+    """Print how the findings compare with the confirmed causes of recorded incidents; needs no database."""
+    catalog, rules = CatalogHolder().current, load_rules()
+    recorded = read_incidents(cases or DIAGNOSIS_CASES)
+    fresh = read_incidents(FRESH_DIAGNOSIS_CASES) if cases is None and FRESH_DIAGNOSIS_CASES.exists() else []
+    parts = {
+        "recorded": recorded,
+        "fresh": [each for each in fresh if not each.incident.apart],
+        "fresh, kept apart": [each for each in fresh if each.incident.apart],
+    }
+    sets = {
+        name: ScoredSet(
+            alone=score_incidents(catalog, rules, reads, with_evidence=False),
+            with_evidence=score_incidents(catalog, rules, reads, with_evidence=True),
+            apart=reads[0].incident.apart,
+        )
+        for name, reads in parts.items()
+        if reads
+    }
+    if as_json:
+        sys.stdout.write(json.dumps({name: scored.model_dump(mode="json") for name, scored in sets.items()}, indent=2))
+        return
+    if readme is not None:
+        text = readme.read_text(encoding="utf-8")
+        readme.write_text(with_summary(text, diagnosis_summary(sets), "diagnosis"), encoding="utf-8")
+        return
+    sys.stdout.write(diagnosis_report(sets, [*recorded, *fresh]))
 
 
 @accuracy.command("fit-steps")

@@ -1,0 +1,111 @@
+"""Findings against recorded incidents: how they are read, and how an answer is judged."""
+
+from pathlib import Path
+from typing import get_args
+
+import pytest
+from typer.testing import CliRunner
+
+from app.accuracy.diagnosis import BLAMELESS, COARSE, counted, related_to, score_incident, score_incidents
+from app.accuracy.diagnosis_records import ReadIncident, read_incidents
+from app.accuracy.diagnosis_report import ScoredSet, diagnosis_report
+from app.accuracy.records import RecordsUnreadable, readings_file
+from app.cli import cli
+from app.domain.rule import Bottleneck
+from app.rules.loader import load_rules
+from app.services.catalog import CatalogHolder
+from app.services.diagnosis import DiagnoseRequest
+
+CASES = Path(__file__).with_name("diagnosis_cases.jsonl")
+OBJECTS = {*DiagnoseRequest.model_fields, "lightest"} - {"thresholds"}
+
+
+@pytest.fixture(scope="module")
+def reads() -> list[ReadIncident]:
+    return read_incidents(CASES)
+
+
+def changed(read: ReadIncident, cause: Bottleneck, **request: dict[str, float]) -> ReadIncident:
+    """The incident with another cause and request."""
+    incident = read.incident.model_copy(update={"cause_class": cause, "secondary_class": None})
+    return ReadIncident(incident=incident, reading=read.reading.model_copy(update={"request": request, "evidence": {}}))
+
+
+def test_every_reading_is_a_request(reads: list[ReadIncident]) -> None:
+    for read in reads:
+        assert {*read.reading.request, *read.reading.evidence} <= OBJECTS, read.incident.id
+        bare, full = (read.request(with_evidence=told) for told in (False, True))
+        assert (bare == full) == (not read.reading.evidence), read.incident.id
+
+
+def test_what_evidence_is_needed_for_is_there(reads: list[ReadIncident]) -> None:
+    assert [each.incident.id for each in reads if each.reading.suffices == "with_evidence" and not each.reading.evidence] == []
+
+
+def test_evidence_is_laid_over_the_request_field_by_field(reads: list[ReadIncident]) -> None:
+    read = next(each for each in reads if each.incident.id == "DC-041")
+    told = read.request(with_evidence=True)
+    assert (told.metrics.request_rps, told.metrics.num_waiting_requests) == (63, 0)
+    assert told.baseline == read.request(with_evidence=False).baseline
+
+
+def test_every_class_has_a_coarse_parent_unless_it_has_no_place() -> None:
+    classes = set(get_args(Bottleneck)) - set(COARSE) - BLAMELESS - {"config_error"}
+    assert set().union(*COARSE.values()) == classes
+
+
+def test_what_is_related_to_a_cause() -> None:
+    assert related_to("kv_capacity", None) == {"queueing", "memory"}
+    assert related_to("prefill_bound", "overload_capacity") == {"prefill", "overload_capacity", "queueing"}
+
+
+@pytest.mark.parametrize(
+    ("cause", "metrics", "verdict"),
+    [
+        pytest.param("none_healthy", {"num_running_requests": 1.0}, "right", id="nothing-to-blame-and-nothing-blamed"),
+        pytest.param("kv_capacity", {"num_running_requests": 1.0}, "abstained", id="nothing-seen"),
+        pytest.param("measurement_artifact", {"ttft_p50_s": 3.0, "ttft_p99_s": 1.0}, "right", id="contradiction-named"),
+        pytest.param("kv_capacity", {"ttft_p50_s": 3.0, "ttft_p99_s": 1.0}, "wrong", id="contradiction-wrongly-named"),
+    ],
+)
+def test_verdicts(reads: list[ReadIncident], cause: Bottleneck, metrics: dict[str, float], verdict: str) -> None:
+    read = changed(reads[0], cause, metrics=metrics)
+    assert score_incident(CatalogHolder().current, load_rules(), read, with_evidence=False).verdict == verdict
+
+
+def test_a_confident_finding_is_wrong_only_where_it_is_unrelated(reads: list[ReadIncident]) -> None:
+    found = score_incidents(CatalogHolder().current, load_rules(), reads, with_evidence=True)
+    for score in found:
+        allowed = {score.cause, *related_to(score.cause, score.secondary)}
+        expected = [each for each in score.named if each.confidence_ratio >= 0.7 and each.bottleneck not in allowed]
+        assert list(score.confidently_wrong) == expected
+    total = counted(found)
+    assert total.num_cases == len(reads) == total.num_right + total.num_related + total.num_abstained + total.num_wrong
+    assert total.num_right <= total.num_in_leading
+
+
+def test_incidents_kept_apart_are_counted_and_not_shown(reads: list[ReadIncident]) -> None:
+    hidden = [read.model_copy(update={"incident": read.incident.model_copy(update={"apart": True})}) for read in reads[:3]]
+    scores = score_incidents(CatalogHolder().current, load_rules(), hidden, with_evidence=False)
+    report = diagnosis_report({"apart": ScoredSet(alone=scores, with_evidence=scores, apart=True)}, hidden)
+    assert "| apart: all | 3 |" in report
+    assert not any(read.incident.id in report or f"`{read.incident.cause_class}`" in report for read in hidden)
+
+
+def test_a_record_without_reading_is_refused(tmp_path: Path) -> None:
+    cases = tmp_path / CASES.name
+    cases.write_text(CASES.read_text(encoding="utf-8"), encoding="utf-8")
+    readings_file(cases).write_text("{}", encoding="utf-8")
+    with pytest.raises(RecordsUnreadable, match="DC-001"):
+        read_incidents(cases)
+
+
+def test_the_command_reports(tmp_path: Path) -> None:
+    readme = tmp_path / "README.md"
+    readme.write_text("before\n<!-- inferplan accuracy diagnosis -->\n<!-- end -->\nafter\n", encoding="utf-8")
+    assert CliRunner().invoke(cli, ["accuracy", "diagnosis", "--readme", str(readme)]).exit_code == 0
+    written = readme.read_text(encoding="utf-8")
+    assert "| recorded: suffices |" in written
+    assert written.endswith("after\n")
+    printed = CliRunner().invoke(cli, ["accuracy", "diagnosis", "--cases", str(CASES)])
+    assert "DC-004 admission_policy" in printed.output
