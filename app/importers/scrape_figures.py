@@ -1,0 +1,112 @@
+"""From the readings of a map to the metrics of a diagnosis, with what has to be said about them."""
+
+from collections.abc import Mapping, Sequence
+
+from pydantic import ValidationError
+
+from app.domain.errors import InvalidInput
+from app.domain.metrics import Metrics
+from app.domain.provenance import Note
+from app.domain.units import tidy
+from app.importers.scrape_histogram import INFINITE
+from app.importers.scrape_map import FactValue, ScrapeMap
+from app.importers.scrape_readings import Figure
+from app.importers.scrape_window import Window
+
+WIDE_RATIO = 2.0
+"""A percentile from a bucket whose upper bound is more than so many times its lower one is said to be interpolated."""
+OVERSHOOT_RATIO = 1.001
+"""Two counters that are read a moment apart may make a share that much above one."""
+MAX_NAMED = 12
+
+
+def figures_of(of: ScrapeMap, window: Window) -> dict[str, Figure]:
+    """Every metric that a window has, by name; of two readings of one metric the first."""
+    found: dict[str, Figure] = {}
+    for reading in of.readings:
+        for figure in reading.read(window):
+            found.setdefault(figure.metric, figure)
+    facts = facts_of(of, window)
+    for known in of.known:
+        values = [facts.get(name) for name in known.facts]
+        numbers = [value for value in values if isinstance(value, float)]
+        if len(numbers) == len(values) and known.metric not in found:
+            product = 1.0
+            for number in numbers:
+                product *= number
+            found[known.metric] = Figure(known.metric, product, " x ".join(known.facts), "as the engine tells it")
+    return found
+
+
+def facts_of(of: ScrapeMap, window: Window) -> dict[str, FactValue]:
+    """Settings and sizes that the engine tells."""
+    return {fact.name: value for fact in of.facts if (value := fact.read(window)) is not None}
+
+
+def metrics_of(figures: Mapping[str, Figure], *, pointer: str) -> Metrics:
+    """The metrics; raises InvalidInput with the name in the scrape where one is out of its range."""
+    values = {name: tidy(_within(name, figure.value)) for name, figure in figures.items()}
+    try:
+        return Metrics.model_validate(values)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        name = str(first["loc"][0]) if first["loc"] else ""
+        source = figures[name].name if name in figures else "the scrape"
+        detail = f"{source} gives {name} = {values.get(name, 0):.10g} ({figures[name].how}): {first['msg']}."
+        raise InvalidInput(detail, field=pointer, value=values.get(name), expected=first["msg"]) from error
+
+
+def notes_of(of: ScrapeMap, window: Window, figures: Mapping[str, Figure]) -> list[Note]:
+    """What has to be said about the figures."""
+    notes = []
+    finished = window.increase(of.finished) if of.finished else None
+    if finished == 0:
+        message = "No request finished in the window: there are no latencies, and rates of finished requests are zero."
+        notes.append(Note(code="no_request_finished", message=message))
+    wide = [figure for figure in figures.values() if figure.bounds and figure.bounds[1] < INFINITE and _is_wide(figure)]
+    if wide:
+        message = (
+            f"Interpolated in buckets whose bounds are more than {WIDE_RATIO:g}x apart: "
+            f"{_listed([f'{one.metric} {one.value:.3g} (between {_low(one):.4g} and {_high(one):.4g})' for one in wide])}."
+        )
+        notes.append(Note(code="wide_bucket", message=message))
+    above = [figure for figure in figures.values() if figure.bounds and figure.bounds[1] == INFINITE]
+    if above:
+        message = f"Beyond the last bound of their histogram, so at least: {_listed([f'{one.metric} {one.value:.4g}' for one in above])}."
+        notes.append(Note(code="beyond_last_bucket", message=message))
+    used = {figure.name for figure in figures.values()}
+    notes += [
+        Note(code="approximate_size", message=f"{known.metric} is {known.caveat}.")
+        for known in of.known
+        if known.caveat and " x ".join(known.facts) in used
+    ]
+    return notes
+
+
+def read_from(figures: Mapping[str, Figure]) -> list[Note]:
+    """For the working: one line for each name in the scrape with what was read from it, and how."""
+    lines: dict[str, list[str]] = {}
+    for figure in figures.values():
+        lines.setdefault(figure.name, []).append(f"{figure.metric} {figure.value:.6g} ({figure.how})")
+    return [Note(code="read_from", message=f"{name}: {', '.join(read)}.") for name, read in lines.items()]
+
+
+def _within(metric: str, value: float) -> float:
+    """A share that two counters, read a moment apart, put a little above one."""
+    return 1.0 if metric.endswith("_ratio") and 1 < value <= OVERSHOOT_RATIO else value
+
+
+def _is_wide(figure: Figure) -> bool:
+    return _high(figure) > WIDE_RATIO * _low(figure)
+
+
+def _low(figure: Figure) -> float:
+    return figure.bounds[0] if figure.bounds else figure.value
+
+
+def _high(figure: Figure) -> float:
+    return figure.bounds[1] if figure.bounds else figure.value
+
+
+def _listed(texts: Sequence[str]) -> str:
+    return ", ".join(texts[:MAX_NAMED]) + (f" and {len(texts) - MAX_NAMED} more" if len(texts) > MAX_NAMED else "")
