@@ -69,8 +69,11 @@ def diagnose(rules: Sequence[Rule], observation: Observation, *, overrides: Mapp
 
 def _faults(observation: Observation) -> list[Note]:
     faults = list(contradictions(observation.metrics, within="metrics", max_num_seqs=observation.max_num_seqs))
-    if observation.baseline is not None:
-        faults += contradictions(observation.baseline, within="baseline", max_num_seqs=observation.baseline.max_num_seqs)
+    others = [("baseline", observation.baseline), ("lightest", observation.lightest)]
+    others += [(f"replicas[{position}]", each) for position, each in enumerate(observation.replicas)]
+    for within, each in others:
+        if each is not None:
+            faults += contradictions(each, within=within, max_num_seqs=each.max_num_seqs)
     return faults
 
 

@@ -57,6 +57,10 @@ class HostMetrics(Given):
     """Cores that the engine process keeps busy; 3.8 is 380 %."""
     num_frontend_cpu_cores_used: Cores | None = None
     """Cores that the API server, tokenizer or proxy process in front of the engine keeps busy; about 1 is the most one process gets."""
+    num_client_cpu_cores_used: Cores | None = None
+    """Cores that the client or benchmark process keeps busy; about 1 is the most that one Python process gets."""
+    host_time_ratio: Share | None = None
+    """Share of a step in which the accelerator waits for the host: scheduling, input preparation, launches, output handling."""
     numa_local_ratio: Share | None = None
     """Memory accesses or pages of the process on its own NUMA node / all."""
     health_check_latency_s: Seconds | None = None

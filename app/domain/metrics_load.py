@@ -28,6 +28,8 @@ class ThroughputMetrics(Given):
     """Tokens generated per second over all requests: the load on decode."""
     total_tokens_per_s: Rate | None = None
     """Prompt and generated tokens per second together."""
+    send_delay_p99_s: Annotated[float, Field(ge=0, le=1e7)] | None = None
+    """Time from when a request was due by the schedule of the load until it was sent, 99th percentile [s]."""
     num_concurrent_requests: Count | None = None
     """Requests in flight as the client counts them, waiting or running."""
     failed_request_ratio: Share | None = None

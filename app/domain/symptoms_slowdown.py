@@ -5,35 +5,38 @@ from collections.abc import Iterator, Mapping, Sequence
 from app.domain.metrics_latency import STATISTICS
 from app.domain.observation import Absent, Observation, Reading, Sight, Symptom, quotient
 
-GENERATION = ("tpot", "itl")
-FIRST_TOKEN = ("ttft",)
-WHOLE = ("e2e",)
 THROUGHPUT = ("output_tokens_per_s", "total_tokens_per_s", "request_rps")
 
 
-def _slower(name: str, families: Sequence[str], rates: Sequence[str]) -> Symptom:
-    """Now / before of latencies and before / now of rates, one reading for each that is known on both sides.
+def _times(*families: str) -> Sequence[str]:
+    return tuple(f"{family}_{statistic}_s" for family in families for statistic in STATISTICS)
+
+
+GENERATION = (*_times("tpot", "itl"), "step_time_mean_s")
+FIRST_TOKEN = _times("ttft", "client_ttft")
+WHOLE = _times("e2e", "client_e2e")
+
+
+def _slower(name: str, times: Sequence[str], rates: Sequence[str]) -> Symptom:
+    """Now / before of times and before / now of rates, one reading for each that is known on both sides.
 
     Before is the baseline; a figure that it lacks is taken from what the planner expects.
     """
 
     def sight(observation: Observation) -> Sight:
-        found = tuple(_readings(name, observation, families, rates))
+        found = tuple(_readings(name, observation, times, rates))
         if found:
             return found
-        metrics = [f"{family}_{statistic}_s" for family in families for statistic in STATISTICS] + list(rates)
+        metrics = (*times, *rates)
         if measured := [each for each in metrics if observation.metrics.get(each) is not None]:
             return Absent((f"baseline.{measured[0]}",))
-        return Absent(tuple(f"{family}_p50_s" for family in families[:1]) or tuple(rates[:1]))
+        return Absent(metrics[:1])
 
     return sight
 
 
-def _readings(name: str, observation: Observation, families: Sequence[str], rates: Sequence[str]) -> Iterator[Reading]:
-    for metric, upside_down in (
-        *((f"{family}_{statistic}_s", False) for family in families for statistic in STATISTICS),
-        *((rate, True) for rate in rates),
-    ):
+def _readings(name: str, observation: Observation, times: Sequence[str], rates: Sequence[str]) -> Iterator[Reading]:
+    for metric, upside_down in (*((time, False) for time in times), *((rate, True) for rate in rates)):
         now, before = observation.metrics.get(metric), observation.earlier(metric)
         if now is None or before is None:
             continue

@@ -13,7 +13,7 @@ from app.rules.loader import load_rules
 from app.services.diagnosis import DiagnoseRequest, diagnose
 
 RULES = {rule.id: rule for rule in load_rules()}
-INPUTS = ("metrics", "baseline", "slo", "deployment", "workload", "thresholds")
+INPUTS = ("metrics", "baseline", "lightest", "replicas", "slo", "deployment", "workload", "thresholds")
 KINDS = {"firing", "silent", "boundary", "missing"}
 Case = Mapping[str, Any]
 
