@@ -35,8 +35,6 @@ def _as_list(value: object) -> object:
     return [value] if isinstance(value, str) else value
 
 
-MAX_REPLICAS = 1000
-
 ThresholdName = Annotated[str, Field(max_length=130)]
 
 
