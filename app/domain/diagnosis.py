@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
-from app.domain.diagnosis_text import assumptions, summary, warnings
+from app.domain.diagnosis_summary import summary
+from app.domain.diagnosis_text import assumptions, warnings
 from app.domain.evidence import Evaluator, Evidence
 from app.domain.finding import Diagnosis, Finding, SilentRule, State, UnevaluatedRule
 from app.domain.finding_weights import REPORTABLE_CONFIDENCE_RATIO, findings_of
@@ -45,7 +46,7 @@ def diagnose(rules: Sequence[Rule], observation: Observation, *, overrides: Mapp
     derived = dict.fromkeys(step for verdict in verdicts for step in verdict.working)
     return Diagnosis(
         summary=summary(state, findings, suggestions, health.lines),
-        working=[*derived, *(step for _, step in weighed)],
+        working=[*(observation.expectation.working if observation.expectation else ()), *derived, *(step for _, step in weighed)],
         assumptions=assumptions(lines),
         warnings=warnings(observation, lines),
         versions=versions,

@@ -1,52 +1,11 @@
-"""A diagnosis in sentences: the summary for a chat, what was assumed, what to be careful about."""
+"""What a diagnosis assumed, and what to be careful about."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-from app.domain.evidence import OBJECTIVES, Evidence, ThresholdBasis
-from app.domain.finding import Finding, State, Suggestion
+from app.domain.evidence import OBJECTIVES, Evidence
 from app.domain.observation import Observation
 from app.domain.provenance import Note
 from app.domain.units import plain, seconds
-
-MAX_LINES = 3
-MAX_RIVALS = 2
-
-_ORIGINS: Mapping[ThresholdBasis, str] = {
-    "request": "your threshold",
-    "slo": "SLO",
-    "baseline": "baseline",
-    "symptom": "other metric",
-    "default": "default",
-    "rule": "rule",
-}
-
-
-def summary(
-    state: State,
-    findings: Sequence[Finding],
-    suggestions: Sequence[Suggestion],
-    health: Sequence[Evidence],
-    *,
-    faults: Sequence[Note] = (),
-) -> str:
-    """The diagnosis as a colleague would write it, in two or three sentences."""
-    match state:
-        case "invalid_measurement":
-            more = f" ({len(faults) - 1} more)" if len(faults) > 1 else ""
-            return f"The metrics contradict each other, so nothing was concluded from them. {faults[0].message}{more}."
-        case "healthy":
-            watch = "; ".join(finding.title for finding in findings[:MAX_RIVALS])
-            return f"Healthy: {_lines(health)}." + (f" Not a problem now, but worth an eye: {watch}." if watch else "")
-        case "inconclusive":
-            if not findings:
-                return f"Inconclusive: no rule fires, but this is not enough to call it healthy.{_next(suggestions)}"
-            first = findings[0]
-            return f"Inconclusive; at most a hint of {_named(first)}: {first.title} ({_lines(first.evidence)}).{_next(suggestions)}"
-    named = [finding for finding in findings if finding.bottleneck != "unresolved"]
-    first = named[0]
-    rivals = dict.fromkeys(_named(finding) for finding in named[1:] if finding.bottleneck != first.bottleneck)
-    also = f" Also possible: {', '.join(list(rivals)[:MAX_RIVALS])}." if rivals else ""
-    return f"Most likely {_named(first)}: {first.title} ({_lines(first.evidence)}).{also}{_next(suggestions)}"
 
 
 def assumptions(lines: Sequence[Evidence]) -> list[Note]:
@@ -85,24 +44,3 @@ def warnings(observation: Observation, lines: Sequence[Evidence]) -> list[Note]:
         )
         notes.append(Note(code="effective_differs_from_configured", message=message))
     return notes
-
-
-def _named(finding: Finding) -> str:
-    return f"{finding.bottleneck} ({finding.confidence_ratio:.0%})"
-
-
-def _lines(lines: Sequence[Evidence]) -> str:
-    return ", ".join(_line(line) for line in lines[:MAX_LINES])
-
-
-def _line(line: Evidence) -> str:
-    observed, threshold = (_figure(value, line.unit) for value in (line.observed, line.threshold))
-    return f"{line.metric} {observed} {line.op} {threshold} [{_ORIGINS[line.threshold_from]}]"
-
-
-def _figure(value: float, unit: str) -> str:
-    return seconds(value) if unit == "s" else f"{value:.4g}"
-
-
-def _next(suggestions: Sequence[Suggestion]) -> str:
-    return f" Measure next: {', '.join(suggestion.metric for suggestion in suggestions[:MAX_LINES])}." if suggestions else ""
