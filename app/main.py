@@ -79,7 +79,9 @@ def create_app(settings: Settings, *, session_factory: sessionmaker[Session]) ->
     # The last one added is the outermost.
     app.add_middleware(HeadAsGet)
     app.add_middleware(Authentication, required=settings.api_key_required, lookup=key_lookup(session_factory))
-    app.add_middleware(RequestLimits, max_body_bytes=settings.max_body_bytes)
+    app.add_middleware(
+        RequestLimits, max_body_bytes=settings.max_body_bytes, max_body_bytes_of={"/diagnose": settings.max_scrape_body_bytes}
+    )
     app.add_middleware(RequestRecord, log_line=log_setup.log_request, metrics=metrics)
     for router in ROUTERS:
         app.include_router(router)
