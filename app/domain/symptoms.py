@@ -8,8 +8,10 @@ from collections.abc import Mapping
 from app.domain.metrics import Metrics
 from app.domain.observation import Absent, Observation, Reading, Sight, Symptom
 from app.domain.symptoms_batch import BATCH_SYMPTOMS
+from app.domain.symptoms_graphs import GRAPH_SYMPTOMS
 from app.domain.symptoms_host import HOST_SYMPTOMS
 from app.domain.symptoms_latency import LATENCY_SYMPTOMS
+from app.domain.symptoms_limits import LIMIT_SYMPTOMS
 from app.domain.symptoms_outside import OUTSIDE_SYMPTOMS
 from app.domain.symptoms_slowdown import SLOWDOWN_SYMPTOMS
 
@@ -37,5 +39,7 @@ SYMPTOMS: Mapping[str, Symptom] = {
     **SLOWDOWN_SYMPTOMS,
     **OUTSIDE_SYMPTOMS,
     **HOST_SYMPTOMS,
+    **LIMIT_SYMPTOMS,
+    **GRAPH_SYMPTOMS,
 }
 """The symptoms by name; a derived figure replaces the metric of the same name, of which it makes more."""

@@ -68,17 +68,12 @@ def _kv_pool_is_preallocated(observation: Observation) -> Sight:
     return (Reading("kv_pool_is_preallocated", 1.0),)
 
 
-def _cuda_graphs_disabled(observation: Observation) -> Sight:
-    """1 when the engine was told to run without CUDA graphs, 0 when it was not."""
-    if observation.deployment is None:
-        return Absent(("deployment.enforce_eager",))
-    return (Reading("cuda_graphs_disabled", float(observation.deployment.enforce_eager)),)
-
-
 def _expected_prefix_hits(observation: Observation) -> Sight:
-    """Share of prompt tokens that ought to be found in the prefix cache: as in the baseline, else what the workload promises."""
+    """Share of prompt tokens that ought to be found in the prefix cache: as before, as prompts share, or as the workload says."""
     if observation.baseline is not None and observation.baseline.prefix_cache_hit_ratio is not None:
         return (Reading("baseline.prefix_cache_hit_ratio", observation.baseline.prefix_cache_hit_ratio),)
+    if observation.metrics.shared_prefix_ratio is not None:
+        return (Reading("shared_prefix_ratio", observation.metrics.shared_prefix_ratio),)
     workload = observation.workload
     if workload is None or workload.shared_prefix_tokens is None or not workload.prefix_hit_ratio:
         return Absent(("workload.prefix_hit_ratio",))
@@ -105,7 +100,6 @@ BATCH_SYMPTOMS: Mapping[str, Symptom] = {
     "input_to_output_ratio": _input_to_output,
     "gpu_busy_ratio": _gpu_busy,
     "kv_pool_is_preallocated": _kv_pool_is_preallocated,
-    "cuda_graphs_disabled": _cuda_graphs_disabled,
     "expected_prefix_hit_ratio": _expected_prefix_hits,
 }
 """Symptoms of this module by name."""
