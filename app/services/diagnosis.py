@@ -2,9 +2,10 @@
 
 import difflib
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, ValidationError, model_validator
+from pydantic_core import InitErrorDetails
 
 from app.domain.catalog import Catalog
 from app.domain.deployment import Deployment
@@ -73,10 +74,17 @@ class DiagnoseRequest(Given):
     include: Annotated[Sequence[Part], Field(max_length=2)] = ("silent", "not_evaluated")
     """Which of the rules that do not fire to list: those that do not apply (silent), and those that could not be evaluated."""
 
+    @model_validator(mode="before")
+    @classmethod
+    def _something_measured(cls, given: Any) -> Any:
+        sources = ("prometheus", "dcgm", "replicas", "benchmark")
+        if isinstance(given, dict) and given.get("metrics") is None and not any(given.get(name) for name in sources):
+            missing = InitErrorDetails(type="missing", loc=("metrics",), input=given)
+            raise ValidationError.from_exception_data(cls.__name__, [missing])
+        return given
+
     @model_validator(mode="after")
-    def _something_measured(self) -> "DiagnoseRequest":
-        if self.metrics is None and self.prometheus is None and not self.replicas and not self.benchmark and self.dcgm is None:
-            raise ValueError("give metrics, prometheus, dcgm, replicas or benchmark")
+    def _model_on_gpu(self) -> "DiagnoseRequest":
         if (self.model is None) != (self.gpu is None):
             raise ValueError("the planner's expectation needs model and gpu together")
         return self
