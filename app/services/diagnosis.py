@@ -58,6 +58,8 @@ class DiagnoseRequest(Given):
     diagnosed, the lightest beside it."""
     baseline: Metrics | None = None
     """What it showed under the same kind of load when all was well."""
+    lightest: Metrics | None = None
+    """What the same set-up showed at the lowest load of a sweep, of which `metrics` are a higher one; replaces that of `benchmark`."""
     slo: Slo | None = None
     """The latency objectives."""
     model: ModelRef | None = None
@@ -122,7 +124,7 @@ def diagnose(catalog: Catalog, rules: Sequence[Rule], request: DiagnoseRequest) 
         request.workload,
         expectation,
         found.replicas,
-        found.lightest,
+        request.lightest or found.lightest,
     )
     answer = diagnose_observation(rules, observation, overrides=request.thresholds, versions=versions_of(catalog))
     return _with_what_was_read(answer, found, request)
