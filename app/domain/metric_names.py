@@ -39,6 +39,7 @@ _STATISTICS: Mapping[str, str] = {
 _FAMILIES: Mapping[str, str] = {
     **{family: family for family in LATENCIES},
     "time_to_first_token": "ttft",
+    "ttfa": "ttft",  # time to first audio: what speech models stream first
     "first_token_latency": "ttft",
     "time_per_output_token": "tpot",
     "inter_token_latency": "itl",
@@ -136,7 +137,13 @@ _NAMES: Mapping[str, str] = {
     "cpu_throttle_ratio": "cpu_throttled_ratio",
     "cpu_throttled": "cpu_throttled_ratio",
     "cpu_limit_cores": "num_cpu_cores_limit",
+    "vcpu": "num_cpu_cores_limit",
     "threads": "num_cpu_threads",
+    "omp_num_threads": "num_cpu_threads",
+    "engine_cpu_ratio": "num_engine_cpu_cores_used",
+    "jit_kernels": "num_jit_compilations",
+    "engine_init_s": "start_up_s",
+    "gc_period_s": "stall_period_s",
     "numa_local": "numa_local_ratio",
     "oom_count": "num_oom_events",
     "oom_events": "num_oom_events",

@@ -33,6 +33,8 @@ from app.domain.metrics import Metrics
         ("sm_active_pct", 7, "sm_active_ratio", 0.07),
         ("gpu_util_pct", 100, "gpu_utilization_ratio", 1),
         ("spec_accept_pct", 11.2, "spec_decode_acceptance_ratio", 0.112),
+        ("engine_cpu_pct", 383, "num_engine_cpu_cores_used", 3.83),
+        ("ttfa_p50_ms", 404, "ttft_p50_s", 0.404),
         ("input_tokens", 4000, "input_mean_tokens", 4000),
         ("prompt_tokens_p99", 4000, "input_p99_tokens", 4000),
         ("preprocess_total_ms", 2435, "preprocess_time_mean_s", 2.435),
