@@ -6,6 +6,7 @@ from pydantic import ValidationError
 
 from app.domain.errors import InvalidInput
 from app.domain.metrics import Metrics
+from app.domain.metrics_latency import PERCENTILES
 from app.domain.provenance import Note
 from app.domain.units import tidy
 from app.importers.scrape_histogram import INFINITE
@@ -13,10 +14,9 @@ from app.importers.scrape_map import FactValue, ScrapeMap
 from app.importers.scrape_readings import Figure
 from app.importers.scrape_window import Window
 
+PARTS_OF_TTFT = ("queue_time", "prefill_time")
 WIDE_RATIO = 2.0
 """A percentile from a bucket whose upper bound is more than so many times its lower one is said to be interpolated."""
-OVERSHOOT_RATIO = 1.001
-"""Two counters that are read a moment apart may make a share that much above one."""
 MAX_NAMED = 12
 
 
@@ -26,6 +26,7 @@ def figures_of(of: ScrapeMap, window: Window) -> dict[str, Figure]:
     for reading in of.readings:
         for figure in reading.read(window):
             found.setdefault(figure.metric, figure)
+    _cap_parts(found)
     facts = facts_of(of, window)
     for known in of.known:
         values = [facts.get(name) for name in known.facts]
@@ -38,6 +39,19 @@ def figures_of(of: ScrapeMap, window: Window) -> dict[str, Figure]:
     return found
 
 
+def _cap_parts(found: dict[str, Figure]) -> None:
+    """Percentiles of a part of the TTFT that only a wide bucket tells are at most those of the TTFT: so it is in each request."""
+    for statistic in PERCENTILES:
+        whole = found.get(f"ttft_{statistic}_s")
+        for part in PARTS_OF_TTFT:
+            figure = found.get(f"{part}_{statistic}_s")
+            if whole is None or figure is None or figure.bounds is None or not _is_wide(figure):
+                continue
+            value = max(whole.value, figure.bounds[0])
+            if value < figure.value:
+                found[figure.metric] = figure._replace(value=value, how=f"{figure.how}, at most the TTFT's")
+
+
 def facts_of(of: ScrapeMap, window: Window) -> dict[str, FactValue]:
     """Settings and sizes that the engine tells."""
     return {fact.name: value for fact in of.facts if (value := fact.read(window)) is not None}
@@ -45,7 +59,7 @@ def facts_of(of: ScrapeMap, window: Window) -> dict[str, FactValue]:
 
 def metrics_of(figures: Mapping[str, Figure], *, pointer: str) -> Metrics:
     """The metrics; raises InvalidInput with the name in the scrape where one is out of its range."""
-    values = {name: tidy(_within(name, figure.value)) for name, figure in figures.items()}
+    values = {name: tidy(figure.value) for name, figure in figures.items()}
     try:
         return Metrics.model_validate(values)
     except ValidationError as error:
@@ -89,11 +103,6 @@ def read_from(figures: Mapping[str, Figure]) -> list[Note]:
     for figure in figures.values():
         lines.setdefault(figure.name, []).append(f"{figure.metric} {figure.value:.6g} ({figure.how})")
     return [Note(code="read_from", message=f"{name}: {', '.join(read)}.") for name, read in lines.items()]
-
-
-def _within(metric: str, value: float) -> float:
-    """A share that two counters, read a moment apart, put a little above one."""
-    return 1.0 if metric.endswith("_ratio") and 1 < value <= OVERSHOOT_RATIO else value
 
 
 def _is_wide(figure: Figure) -> bool:

@@ -83,7 +83,7 @@ def grouped(of: ScrapeMap, texts: Sequence[Exposition], model: str | None) -> Gr
         earlier = before.get(name, {})
         for labels, after in values.items():
             given = dict(labels)
-            if _is_of(model, given) and not any(given.get(label) for label in of.only_empty):
+            if _is_of(model, given) and of.takes(given):
                 engines = instances.setdefault(_instance(labels), {})
                 engine = next((given[label] for label in of.engine_labels if given.get(label)), None)
                 engines.setdefault(engine, {}).setdefault(name, {})[labels] = Point(earlier.get(labels), after)

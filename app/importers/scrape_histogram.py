@@ -1,7 +1,9 @@
 """Cumulative histograms: mean and percentiles of what fell into their buckets."""
 
+import math
 from collections.abc import Iterable
-from itertools import accumulate
+from functools import lru_cache
+from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 INFINITE = float("inf")
@@ -38,32 +40,40 @@ class Histogram(NamedTuple):
     def quantile(self, share: float) -> Quantile | None:
         """The value that a share of all values does not exceed; None without values.
 
-        Linear inside the bucket, as Prometheus interpolates (https://prometheus.io/docs/prometheus/latest/querying/functions/
-        #histogram_quantile), and in the last, unbounded bucket its lower bound. Where it falls into the first bucket it is at most what the
-        sum allows: the n values of that bucket sum up to at most S (the sum less the others at their buckets' lower bounds), and n - share
-        x N of them are at least as large as the percentile, so it is at most S / (n - share x N).
+        The bucket is exact. Inside it the values are spread evenly, as Prometheus assumes (https://prometheus.io/docs/prometheus/latest/
+        querying/functions/#histogram_quantile), unless the sum of all values rules that out: 1,000 queue times of 1 ms fall into a bucket
+        that ends at 300 ms, and their 95th percentile is not 285 ms. Then they have the mean that the sum allows and that is nearest to an
+        even spread, and of all spreads with that mean the one of largest entropy, a truncated exponential. In the last, unbounded bucket
+        the answer is its lower bound.
         """
         if self.num_values <= 0:
             return None
         rank = share * self.num_values
         lower, below = 0.0, 0.0
         for place, (bound, up_to) in enumerate(zip(self.bounds, self.cumulative, strict=True)):
-            if up_to >= rank and up_to > 0:
-                if place == 0 and bound <= 0:
+            if up_to >= rank and up_to > below:
+                width = bound - lower
+                if width <= 0:
                     return Quantile(bound, bound, bound)
-                value = lower + (bound - lower) * ((rank - below) / (up_to - below) if up_to > below else 1.0)
-                return Quantile(min(value, self._most(rank)) if place == 0 else value, lower, bound)
+                return Quantile(lower + width * spread(self._mean_inside(place), (rank - below) / (up_to - below)), lower, bound)
             lower, below = max(bound, 0.0), up_to
         return Quantile(lower, lower, INFINITE)
 
-    def _most(self, rank: float) -> float:
-        """The largest value that the percentile of that rank can have in the first bucket, by the sum."""
-        first = self.cumulative[0]
-        if self.total is None or first <= rank:
-            return INFINITE
-        reached = (*self.cumulative, self.num_values)
-        others = sum(bound * (above - up_to) for bound, up_to, above in zip(self.bounds, reached, reached[1:], strict=False))
-        return max(self.total - others, 0.0) / (first - rank)
+    def _mean_inside(self, place: int) -> float:
+        """Mean of a bucket's values as a share of its width: 1/2, or what the sum allows that is nearest.
+
+        The others sum up to at least their buckets' lower bounds and at most their upper ones, and the bucket's own values to the rest.
+        """
+        if self.total is None:
+            return 0.5
+        edges = (0.0, *(max(bound, 0.0) for bound in self.bounds), INFINITE)
+        reached = (0.0, *self.cumulative, max(self.num_values, self.cumulative[-1]))
+        counts = [after - before for before, after in pairwise(reached)]
+        least = sum(edges[other] * count for other, count in enumerate(counts) if other != place)
+        most = sum(edges[other + 1] * count for other, count in enumerate(counts) if other != place and count > 0)
+        lower, upper, own = edges[place], edges[place + 1], counts[place]
+        low, high = ((self.total - others) / own for others in (most, least))
+        return min(max(0.5, (low - lower) / (upper - lower)), max((high - lower) / (upper - lower), 0.0), 1.0)
 
 
 def together(parts: Iterable[Histogram]) -> Histogram | None:
@@ -88,3 +98,37 @@ def together(parts: Iterable[Histogram]) -> Histogram | None:
 def rising(values: Iterable[float]) -> tuple[float, ...]:
     """The same counts, none below an earlier one: a scrape is no instant, so buckets may be read a value apart."""
     return tuple(accumulate((max(value, 0.0) for value in values), max))
+
+
+def spread(mean: float, share: float) -> float:
+    """Place between 0 and 1 that a share of values does not exceed whose mean is that, exponentially spread between 0 and 1.
+
+    Density proportional to exp(-k x), mean 1 / k - 1 / (exp(k) - 1); evenly for a mean of 1/2.
+    """
+    if mean > 0.5:
+        return 1.0 - spread(1.0 - mean, 1.0 - share)
+    if mean <= 0:
+        return 1.0 if share >= 1 else 0.0
+    decay = _decay(mean)
+    if decay < 1e-6:
+        return share
+    return min(-math.log1p(share * math.expm1(-decay)) / decay, 1.0) if share < 1 else 1.0
+
+
+@lru_cache(maxsize=4096)
+def _decay(mean: float) -> float:
+    """k of a truncated exponential between 0 and 1 of that mean (at most 1/2), by bisection."""
+    low, high = 0.0, 1.0 / mean  # untruncated the mean is 1 / k, and truncation lowers it
+    for _ in range(60):
+        middle = (low + high) / 2
+        if _mean(middle) > mean:
+            low = middle
+        else:
+            high = middle
+    return (low + high) / 2
+
+
+def _mean(decay: float) -> float:
+    if decay < 1e-4:
+        return 0.5 - decay / 12
+    return 1 / decay - (1 / math.expm1(decay) if decay < 700 else 0.0)

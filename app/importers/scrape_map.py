@@ -1,8 +1,8 @@
 """What is common to the maps from an engine's metric names to ours."""
 
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from app.importers.scrape_readings import Reading
@@ -70,6 +70,8 @@ class ScrapeMap:
     """Labels of processes that work on the same requests: the lowest is read."""
     only_empty: Sequence[str] = ()
     """Labels that break a total down, which is the series where they are empty or missing."""
+    skipped: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Values of labels whose series are sums of the others."""
     is_companion: bool = False
     """An exporter beside the engine: of its host or its accelerators."""
     sources: Sequence[str] = ()
@@ -97,6 +99,12 @@ class ScrapeMap:
         found = self.pattern.fullmatch(name)
         written = self.prefix + found["name"] if found else name
         return written if written in self.names else None
+
+    def takes(self, labels: Mapping[str, str]) -> bool:
+        """Whether a series with these labels is a total, and no part or sum of others."""
+        if any(labels.get(label) for label in self.only_empty):
+            return False
+        return not any(label in labels and labels[label] in values for label, values in self.skipped.items())
 
     def _finished(self) -> Iterator[str]:
         if self.finished is not None:

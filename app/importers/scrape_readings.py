@@ -107,6 +107,8 @@ class Amount:
     metric: str
     of: Sequence[Series]
     factor: float = 1.0
+    also: Sequence[Series] = ()
+    """Other gauges that are part of it, where they are there."""
     is_counter: ClassVar[bool] = False
 
     def read(self, window: Window) -> Iterator[Figure]:
@@ -114,14 +116,15 @@ class Amount:
         for each in self.of:
             points = window.of(each)
             if points:
-                value = sum(point.mean for point in points) / window.num_engines * self.factor
+                extra = [point for other in self.also for point in window.of(other)]
+                value = sum(point.mean for point in [*points, *extra]) / window.num_engines * self.factor
                 among = f"mean of the scrapes, sum / {window.num_engines} engines" if window.num_engines > 1 else "mean of the scrapes"
-                yield Figure(self.metric, value, str(each), among)
+                yield Figure(self.metric, value, _named(each, self.also if extra else ()), among)
                 return
 
     def names(self) -> Iterator[str]:
         """Names that it looks for."""
-        return _with_total(self.of)
+        return _with_total([*self.of, *self.also])
 
 
 @dataclass(frozen=True)
@@ -157,6 +160,8 @@ class Rate:
     metric: str
     of: Sequence[Series]
     factor: float = 1.0
+    also: Sequence[Series] = ()
+    """Other counters that are part of it, where they are there."""
     is_per_series: bool = False
     """Each series is a process of its own, however many engines it serves."""
     is_counter: ClassVar[bool] = True
@@ -166,23 +171,28 @@ class Rate:
         for each in self.of:
             growth = window.increase(each)
             if growth is not None:
+                extra = [more for other in self.also if (more := window.increase(other)) is not None]
                 if window.seconds:
                     among, of = (len(window.of(each)), " / series") if self.is_per_series else (window.num_engines, " / engines")
-                    value = growth * self.factor / window.seconds / max(among, 1)
-                    yield Figure(self.metric, value, str(each), "increase / seconds" + (of if among > 1 else ""))
+                    value = (growth + sum(extra)) * self.factor / window.seconds / max(among, 1)
+                    value = min(value, 1.0) if self.metric.endswith("_ratio") else value
+                    yield Figure(
+                        self.metric, value, _named(each, self.also if extra else ()), "increase / seconds" + (of if among > 1 else "")
+                    )
                 return
 
     def names(self) -> Iterator[str]:
         """Names that it looks for."""
-        return _with_total(self.of)
+        return _with_total([*self.of, *self.also])
 
 
 @dataclass(frozen=True)
 class Ratio:
-    """Growth of one counter / growth of another; the first pair that grew."""
+    """Growth of one counter / growth of another; the first pair that grew. A share of counters read a moment apart is at most one."""
 
     metric: str
     pairs: Sequence[tuple[Series, Series]]
+    factor: float = 1.0
     is_counter: ClassVar[bool] = True
 
     def read(self, window: Window) -> Iterator[Figure]:
@@ -190,7 +200,9 @@ class Ratio:
         for part, whole in self.pairs:
             above, below = window.increase(part), window.increase(whole)
             if above is not None and below:
-                yield Figure(self.metric, above / below, f"{part} / {whole}", "increase / increase")
+                value = above / below * self.factor
+                value = min(value, 1.0) if self.metric.endswith("_ratio") else value
+                yield Figure(self.metric, value, f"{part} / {whole}", "increase / increase")
                 return
 
     def names(self) -> Iterator[str]:
@@ -218,7 +230,7 @@ class Quotient:
         for labels, point in window.points.get(self.part.name, {}).items():
             below = sum(other[labels].mean for other in others if labels in other)
             is_busy = self.while_at_least is None or labels not in busy or busy[labels].mean >= self.while_at_least[1]
-            if below > 0 and is_busy and labels in others[0]:
+            if below > 0 and point.mean >= 0 and is_busy and labels in others[0]:
                 values.append(point.mean / below)
         if values:
             name = f"{self.part} / {' + '.join(str(each) for each in self.whole)}"
@@ -248,6 +260,10 @@ class Changed:
     def names(self) -> Iterator[str]:
         """Names that it looks for."""
         return _with_total([self.of])
+
+
+def _named(of: Series, also: Sequence[Series]) -> str:
+    return " + ".join(str(each) for each in (of, *also))
 
 
 def _of_histograms(of: Sequence[Series]) -> Iterator[str]:

@@ -12,16 +12,21 @@ from app.domain.metrics import Metrics
 from app.domain.provenance import Note
 from app.domain.units import seconds as written
 from app.importers.scrape_figures import facts_of, figures_of, metrics_of, notes_of, read_from
+from app.importers.scrape_gen_ai import GEN_AI
 from app.importers.scrape_groups import Engine, Grouped, grouped, one_model
+from app.importers.scrape_hardware import CADVISOR, DCGM
+from app.importers.scrape_llama_cpp import LLAMA_CPP
 from app.importers.scrape_map import FactValue, ScrapeMap
 from app.importers.scrape_sglang import SGLANG
+from app.importers.scrape_tensorrt_llm import TRITON, TRTLLM_SERVE
 from app.importers.scrape_text import Exposition, read_exposition
+from app.importers.scrape_tgi import TGI
 from app.importers.scrape_time import CLOCKS, STARTED, checked_seconds, seconds_between, seconds_since_start
 from app.importers.scrape_vllm import VLLM
 from app.importers.scrape_window import Window
 
-ENGINES: tuple[ScrapeMap, ...] = (VLLM, SGLANG)
-COMPANIONS: tuple[ScrapeMap, ...] = ()
+ENGINES: tuple[ScrapeMap, ...] = (VLLM, SGLANG, TRTLLM_SERVE, TRITON, TGI, LLAMA_CPP, GEN_AI)
+COMPANIONS: tuple[ScrapeMap, ...] = (DCGM, CADVISOR)
 MAX_ENGINES = 1000
 MAX_NAMED = 8
 
