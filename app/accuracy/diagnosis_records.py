@@ -45,10 +45,10 @@ class IncidentReading(Value):
     """How words and numbers of the record became the request; where it does not suffice, what is missing."""
     suffices: Sufficiency
     """Whether a senior on-call engineer, given only these numbers, could name the cause."""
-    request: Mapping[str, Mapping[str, Any]]
+    request: Mapping[str, Any]
     """The request that metrics, baseline, configuration, workload and symptom of the record state."""
     evidence: Mapping[str, Mapping[str, Any]] = Field(default_factory=dict)
-    """What the record measured further to tell the cause apart; laid over the request."""
+    """What the record measured further to tell the cause apart; laid over the objects of the request, field by field."""
 
 
 class ReadIncident(Value):
@@ -59,10 +59,10 @@ class ReadIncident(Value):
 
     def request(self, *, with_evidence: bool) -> DiagnoseRequest:
         """The request of this incident, with or without what told the cause apart."""
-        reading = self.reading
-        objects = (*reading.request, *(name for name in reading.evidence if name not in reading.request))
-        laid = {name: {**reading.request.get(name, {}), **(reading.evidence.get(name, {}) if with_evidence else {})} for name in objects}
-        return DiagnoseRequest.model_validate({name: fields for name, fields in laid.items() if name in DiagnoseRequest.model_fields})
+        laid = dict(self.reading.request)
+        for name, fields in self.reading.evidence.items() if with_evidence else ():
+            laid[name] = {**laid.get(name, {}), **fields}
+        return DiagnoseRequest.model_validate(laid)
 
     def suffices(self, *, with_evidence: bool) -> bool:
         """Whether that request is enough to name the cause."""

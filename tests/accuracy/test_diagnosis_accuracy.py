@@ -14,10 +14,12 @@ from app.cli import cli
 from app.domain.rule import Bottleneck
 from app.rules.loader import load_rules
 from app.services.catalog import CatalogHolder
-from app.services.diagnosis import DiagnoseRequest
 
 CASES = Path(__file__).with_name("diagnosis_cases.jsonl")
-OBJECTS = {*DiagnoseRequest.model_fields, "lightest"} - {"thresholds"}
+FRESH_CASES = Path(__file__).with_name("diagnosis_cases_fresh.jsonl")
+
+
+BOTH = pytest.mark.parametrize("cases", [pytest.param(CASES, id="recorded"), pytest.param(FRESH_CASES, id="fresh")])
 
 
 @pytest.fixture(scope="module")
@@ -31,22 +33,35 @@ def changed(read: ReadIncident, cause: Bottleneck, **request: dict[str, float]) 
     return ReadIncident(incident=incident, reading=read.reading.model_copy(update={"request": request, "evidence": {}}))
 
 
-def test_every_reading_is_a_request(reads: list[ReadIncident]) -> None:
-    for read in reads:
-        assert {*read.reading.request, *read.reading.evidence} <= OBJECTS, read.incident.id
+@BOTH
+def test_every_reading_is_a_request_all_of_which_is_read(cases: Path) -> None:
+    for read in read_incidents(cases):
         bare, full = (read.request(with_evidence=told) for told in (False, True))
         assert (bare == full) == (not read.reading.evidence), read.incident.id
+        for request in (bare, full):
+            given = (request.metrics, request.baseline, request.lightest, *(replica.metrics for replica in request.replicas))
+            assert [metrics.unread for metrics in given if metrics is not None and metrics.unread] == [], read.incident.id
 
 
-def test_what_evidence_is_needed_for_is_there(reads: list[ReadIncident]) -> None:
-    assert [each.incident.id for each in reads if each.reading.suffices == "with_evidence" and not each.reading.evidence] == []
+@BOTH
+def test_what_evidence_is_needed_for_is_there(cases: Path) -> None:
+    assert [
+        each.incident.id for each in read_incidents(cases) if each.reading.suffices == "with_evidence" and not each.reading.evidence
+    ] == []
 
 
 def test_evidence_is_laid_over_the_request_field_by_field(reads: list[ReadIncident]) -> None:
     read = next(each for each in reads if each.incident.id == "DC-041")
     told = read.request(with_evidence=True)
+    assert told.metrics is not None
     assert (told.metrics.request_rps, told.metrics.num_waiting_requests) == (63, 0)
     assert told.baseline == read.request(with_evidence=False).baseline
+
+
+def test_half_of_the_fresh_incidents_are_kept_apart_and_none_was_recorded_before(reads: list[ReadIncident]) -> None:
+    fresh = [read.incident for read in read_incidents(FRESH_CASES)]
+    assert {incident.source_url for incident in fresh}.isdisjoint(read.incident.source_url for read in reads)
+    assert all(incident.apart == (int(incident.id.removeprefix("FD-")) % 2 == 1) for incident in fresh)
 
 
 def test_every_class_has_a_coarse_parent_unless_it_has_no_place() -> None:
