@@ -59,6 +59,9 @@ def test_rule_decides_its_case(rule_id: str, case: Case) -> None:
             assert any(line.weak for line in finding.evidence) == case.get("weak", False)
             assert finding.evidence
             assert all(line.held for line in finding.evidence)
+            assert case.get("refined_by") in (None, *finding.refined_by)
+            assert case.get("explained_by") in (None, *finding.explained_by)
+            assert case.get("first") in (None, diagnosis.findings[0].rule)
         case ("silent", None) | ("boundary", False):
             assert silent is not None
             assert silent.evidence
