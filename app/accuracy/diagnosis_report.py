@@ -1,14 +1,17 @@
 """The accuracy of diagnoses as Markdown."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 
-from app.accuracy.diagnosis import BLAMELESS, DiagnosisScore, IncidentScore, Named, counted
+from app.accuracy.diagnosis import BLAMELESS, DiagnosisScore, IncidentScore, Named, counted, related_to
 from app.accuracy.diagnosis_records import ReadIncident
 from app.accuracy.report import markdown_rows
 from app.domain.value import Value
 
 GOALS = "at least 70 %", "at least 90 %", "", "", "", "at most 3 %"
 """What is asked of the incidents whose metrics suffice, by column."""
+BANDS = (0.0, 0.5, 0.7, 0.85, 1.0)
+"""Bounds of confidence between which first findings are counted."""
 COLUMNS = "cause first", "in the first three", "related", "abstained", "wrong", "confidently wrong"
 
 
@@ -24,6 +27,7 @@ class ScoredSet(Value):
 def diagnosis_summary(sets: Mapping[str, ScoredSet]) -> str:
     """Counts of every set, over the incidents whose metrics suffice and over all, and by class."""
     rows = [row for name, scored in sets.items() for row in _set_rows(name, scored)]
+    told = [score for scored in sets.values() if not scored.apart for score in scored.with_evidence]
     lines = [
         "The first finding of at least 0.5 is the cause (cause first), its contributing class or the coarse parent of either (related), "
         "something else (wrong), or there is none (abstained). Confidently wrong: any finding of at least 0.7 is something else. Where "
@@ -31,7 +35,9 @@ def diagnosis_summary(sets: Mapping[str, ScoredSet]) -> str:
         "",
         *markdown_rows(("incidents", "n", *COLUMNS), [*rows, ["goal", "", *GOALS]]),
         "",
-        *_by_class([score for scored in sets.values() if not scored.apart for score in scored.with_evidence]),
+        *_by_class(told),
+        "",
+        *_by_confidence(told),
     ]
     return "\n".join(lines) + "\n"
 
@@ -73,6 +79,17 @@ def _by_class(scores: Sequence[IncidentScore]) -> Iterator[str]:
             [f"`{cause}`", f"{enough.num_right} of {enough.num_cases}", f"{found.num_right} of {found.num_cases}", ", ".join(confused)]
         )
     yield from markdown_rows(("cause, with the evidence", "first, suffices", "first, all", "named instead"), rows)
+
+
+def _by_confidence(scores: Sequence[IncidentScore]) -> Iterator[str]:
+    """What first findings turned out to be, by how sure they were."""
+    rows = []
+    for low, high in pairwise(BANDS):
+        own = [each for each in scores if each.named and low <= each.named[0].confidence_ratio < high]
+        causes = sum(each.named[0].bottleneck == each.cause for each in own)
+        related = sum(each.named[0].bottleneck in related_to(each.cause, each.secondary) for each in own)
+        rows.append([f"{low:g} to {high:g}", str(len(own)), str(causes), str(related), str(len(own) - causes - related)])
+    yield from markdown_rows(("confidence of the first finding", "n", "the cause", "related", "something else"), rows)
 
 
 def _miss(alone: IncidentScore, told: IncidentScore, read: ReadIncident) -> Iterator[str]:
