@@ -153,15 +153,17 @@ def _preparation_use(observation: Observation) -> Sight:
     return (Reading("preparation_use_ratio", seconds * rate, working=step),)
 
 
-def _growth(name: str, families: Sequence[str], statistics: Sequence[str]) -> Symptom:
-    """Latency now / at the lowest load of the sweep, one reading for each that is known of both."""
+def _growth(name: str, families: Sequence[str], statistics: Sequence[str], *, or_baseline: bool = False) -> Symptom:
+    """Latency now / at the lowest load of the sweep, one reading for each that is known of both; `or_baseline` takes that without a sweep."""
 
     def sight(observation: Observation) -> Sight:
         latencies = [f"{family}_{statistic}_s" for family in families for statistic in statistics]
         measured = [each for each in latencies if observation.metrics.get(each) is not None]
-        light = observation.lightest
+        light, where = observation.lightest, "of the lowest load"
+        if light is None and or_baseline:
+            light, where = observation.baseline, "of the baseline"
         readings = (
-            quotient(name, (each, observation.metrics.get(each)), (f"{each} of the lowest load", light.get(each)))
+            quotient(name, (each, observation.metrics.get(each)), (f"{each} {where}", light.get(each)))
             for each in measured
             if light is not None
         )
@@ -183,6 +185,6 @@ OUTSIDE_SYMPTOMS: Mapping[str, Symptom] = {
     "preparation_use_ratio": _preparation_use,
     "mean_ttft_growth_ratio": _growth("mean_ttft_growth_ratio", ("ttft", "client_ttft"), ("mean",)),
     "ttft_percentile_growth_ratio": _growth("ttft_percentile_growth_ratio", ("ttft", "client_ttft"), PERCENTILES),
-    "latency_growth_ratio": _growth("latency_growth_ratio", ("client_e2e", "e2e", "client_ttft", "ttft"), PERCENTILES),
+    "latency_growth_ratio": _growth("latency_growth_ratio", ("client_e2e", "e2e", "client_ttft", "ttft"), PERCENTILES, or_baseline=True),
 }
 """Symptoms of this module by name."""
