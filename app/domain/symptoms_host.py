@@ -85,13 +85,12 @@ def _quantisation_growth(observation: Observation) -> Sight:
 def _beyond_communication(observation: Observation) -> Sight:
     """Slowdown of generation that would remain if collectives took no time: slowdown x (1 - their share of a step)."""
     metrics = observation.metrics
-    share, now, before = metrics.communication_time_ratio, metrics.tpot_mean_s or metrics.tpot_p50_s, None
-    name = "tpot_mean_s" if metrics.tpot_mean_s else "tpot_p50_s"
-    before = observation.earlier(name)
+    name = "tpot_p50_s" if metrics.tpot_mean_s is None else "tpot_mean_s"
+    share, now, before = metrics.communication_time_ratio, metrics.get(name), observation.earlier(name)
     if share is None or now is None or before is None:
         parts = (("communication_time_ratio", share), (name, now), (f"baseline.{name}", before))
         return Absent(tuple(each for each, value in parts if value is None))
-    value = min(now / before, NEVER) * (1 - share) if before else NEVER
+    value = min(now / before * (1 - share), NEVER) if before else NEVER
     step = Step(
         name="slowdown_without_communication_ratio",
         formula=f"{name} / earlier {name} x (1 - communication_time_ratio)",
