@@ -154,7 +154,7 @@ def _preparation_use(observation: Observation) -> Sight:
 
 
 def _growth(name: str, families: Sequence[str], statistics: Sequence[str], *, or_baseline: bool = False) -> Symptom:
-    """Latency now / at the lowest load of the sweep, one reading for each that is known of both; `or_baseline` takes that without a sweep."""
+    """Latency now / at the lowest load of the sweep, one reading for each known of both; without a sweep the baseline, if `or_baseline`."""
 
     def sight(observation: Observation) -> Sight:
         latencies = [f"{family}_{statistic}_s" for family in families for statistic in statistics]
