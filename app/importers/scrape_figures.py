@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 
 from pydantic import ValidationError
 
-from app.domain.errors import InvalidInput
 from app.domain.metrics import Metrics
 from app.domain.metrics_latency import PERCENTILES
 from app.domain.provenance import Note
@@ -57,17 +56,20 @@ def facts_of(of: ScrapeMap, window: Window) -> dict[str, FactValue]:
     return {fact.name: value for fact in of.facts if (value := fact.read(window)) is not None}
 
 
-def metrics_of(figures: Mapping[str, Figure], *, pointer: str) -> Metrics:
-    """The metrics; raises InvalidInput with the name in the scrape where one is out of its range."""
+def metrics_of(figures: Mapping[str, Figure]) -> tuple[Metrics, list[Note]]:
+    """The metrics, and a note for each figure that is left out since no such metric can have it, as 85 for a share."""
     values = {name: tidy(figure.value) for name, figure in figures.items()}
     try:
-        return Metrics.model_validate(values)
+        return Metrics.model_validate(values), []
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        name = str(first["loc"][0]) if first["loc"] else ""
-        source = figures[name].name if name in figures else "the scrape"
-        detail = f"{source} gives {name} = {values.get(name, 0):.10g} ({figures[name].how}): {first['msg']}."
-        raise InvalidInput(detail, field=pointer, value=values.get(name), expected=first["msg"]) from error
+        refused = {str(each["loc"][0]): each["msg"] for each in error.errors(include_url=False) if each["loc"]}
+        if not refused.keys() <= values.keys():
+            raise
+        notes = [
+            Note(code="out_of_range", message=f"{figures[name].name} gives {name} = {values[name]:.10g}, left out: {why}.")
+            for name, why in refused.items()
+        ]
+        return Metrics.model_validate({name: value for name, value in values.items() if name not in refused}), notes
 
 
 def notes_of(of: ScrapeMap, window: Window, figures: Mapping[str, Figure]) -> list[Note]:

@@ -21,6 +21,7 @@ DCGM = ScrapeMap(
     prefix="DCGM_",
     is_companion=True,
     engine_labels=("gpu", "UUID"),
+    only_empty=("GPU_I_ID",),  # of a device that is partitioned, the whole
     readings=(
         Level("gpu_utilization_ratio", (_UTILIZATION,), factor=_PERCENT),
         Level("sm_active_ratio", series("DCGM_FI_PROF_SM_ACTIVE")),

@@ -129,7 +129,7 @@ class Amount:
 
 @dataclass(frozen=True)
 class Level:
-    """A gauge that does not add up, such as a share or a size: the mean over its series."""
+    """A gauge that does not add up, such as a share or a size: the mean over its series. Below zero (-1) it is not known."""
 
     metric: str
     of: Sequence[Series]
@@ -142,7 +142,7 @@ class Level:
     def read(self, window: Window) -> Iterator[Figure]:
         """Figures of the first name that the window holds."""
         for each in self.of:
-            points = [point for point in window.of(each) if not self.is_positive or point.after > 0]
+            points = [point for point in window.of(each) if point.after > 0 or (point.after == 0 and not self.is_positive)]
             if points:
                 value = _picked(self.pick, [point.mean for point in points]) * self.factor
                 yield Figure(self.metric, value, str(each), _of_gauge(points, self.pick))

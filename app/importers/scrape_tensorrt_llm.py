@@ -31,7 +31,6 @@ TRTLLM_SERVE = ScrapeMap(
         Amount("num_deferred_requests", series("trtllm_num_paused_requests")),
         Level("max_num_seqs", series("trtllm_max_batch_size_runtime", "trtllm_max_num_active_requests"), is_positive=True),
         Level("max_num_batched_tokens", series("trtllm_max_num_tokens_runtime"), is_positive=True),
-        Level("step_time_mean_s", series("trtllm_iteration_latency_seconds"), is_positive=True),
         Level("kv_cache_usage_ratio", series("trtllm_kv_cache_utilization")),
         Ratio("prefix_cache_hit_ratio", [(Series("trtllm_prompt_cached_tokens"), Series("trtllm_prompt_tokens"))]),
         Level("prefix_cache_hit_ratio", series("trtllm_kv_cache_hit_rate")),

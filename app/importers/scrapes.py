@@ -83,18 +83,18 @@ def read_scrapes(
         raise InvalidInput(detail, field=places[-1], value=len(found.engines), expected=f"at most {MAX_ENGINES} engines")
     window = Window(found.whole, length, len(found.engines))
     figures = figures_of(of, window)
-    whole = metrics_of(figures, pointer=places[-1])
+    whole, left_out = metrics_of(figures)
     replicas = [(found.engines[0].name, whole)]
     if len(found.engines) > 1:
         parts = [figures_of(of, Window(each.points, length)) for each in found.engines]
-        replicas = [(each.name, metrics_of(part, pointer=places[-1])) for each, part in zip(found.engines, parts, strict=True)]
+        replicas = [(each.name, metrics_of(part)[0]) for each, part in zip(found.engines, parts, strict=True)]
         whole = whole.model_copy(update=_shares(of, found.engines))
         notes.append(_several(of, found.engines))
     return Scraped(
         engine=of.engine,
         whole=whole,
         replicas=replicas,
-        notes=[*notes, *notes_of(of, window, figures)],
+        notes=[*notes, *left_out, *notes_of(of, window, figures)],
         read_from=read_from(figures),
         facts=facts_of(of, window),
         model=model,
@@ -144,6 +144,8 @@ def _window(
         age = seconds_since_start(texts[0])
         since = f"{written(age)} before" if age else "at an unknown time, so that there are no rates: a second scrape would give them"
         message = f"One scrape: latencies and ratios are lifetime averages since the engine started, {since}. Gauges are of one moment."
+        if of.is_companion:
+            message = "One scrape: its gauges are of one moment, and counters tell nothing before a second."
         notes.append(Note(code="lifetime_averages", message=message))
         return grouped(of, texts, model), age
     found = grouped(of, texts, model)

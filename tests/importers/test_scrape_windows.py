@@ -1,0 +1,211 @@
+"""Time, restarts, several engines and several models of scrapes."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.domain.errors import InvalidInput
+from tests.importers.scrape_files import SECONDS, pair, read
+
+BASE = 1_700_000_000
+
+
+def engine(requests: float, *, running: float = 4, labels: str = "", stamp: str = "", start: float = 0) -> str:
+    """A small scrape of vLLM: so many requests finished, each with 100 tokens after a TTFT of 1 s."""
+    own = ",".join(filter(None, ['model_name="m"', labels]))
+    ttft = "vllm:time_to_first_token_seconds"
+    values = {
+        f'vllm:request_success_total{{finished_reason="stop",{own}}}': requests,
+        f"vllm:generation_tokens_total{{{own}}}": requests * 100,
+        f"vllm:num_requests_running{{{own}}}": running,
+        f'{ttft}_bucket{{le="0.5",{own}}}': 0,
+        f'{ttft}_bucket{{le="1.5",{own}}}': requests,
+        f"{ttft}_count{{{own}}}": requests,
+        f"{ttft}_sum{{{own}}}": requests,
+    } | ({"process_start_time_seconds": start} if start else {})
+    return "".join(f"{series} {value}{stamp}\n" for series, value in values.items())
+
+
+def stamped(requests: float, at: float, start: float = 0) -> str:
+    return engine(requests, stamp=f" {int(at * 1000)}", start=start)
+
+
+def codes(*texts: str, seconds: float | None = None) -> set[str]:
+    return {note.code for note in read(*texts, seconds=seconds).notes}
+
+
+def test_rates_are_increases_over_the_seconds_and_gauges_the_mean_of_both() -> None:
+    found = read(engine(10, running=2), engine(70, running=6), seconds=30).whole
+    assert (found.request_rps, found.output_tokens_per_s, found.num_running_requests) == (2, 200, 4)
+    assert found.ttft_mean_s == 1
+
+
+def test_the_seconds_are_taken_from_timestamps_where_the_request_says_none() -> None:
+    scraped = read(stamped(10, BASE), stamped(70, BASE + 20))
+    assert (scraped.seconds, scraped.whole.request_rps) == (20, 3)
+    assert "seconds_from_text" in {note.code for note in scraped.notes}
+
+
+def test_the_seconds_are_taken_from_a_clock_where_there_is_one() -> None:
+    first, last = (engine(requests) + f"node_time_seconds {BASE + at}\n" for requests, at in ((10, 0), (70, 20)))
+    assert read(first, last).seconds == 20
+
+
+def test_seconds_that_the_text_contradicts_are_said() -> None:
+    assert "seconds_disagree" in codes(stamped(10, BASE), stamped(70, BASE + 20), seconds=60)
+    assert "seconds_disagree" not in codes(stamped(10, BASE), stamped(70, BASE + 20), seconds=21)
+
+
+@pytest.mark.parametrize(
+    ("texts", "seconds", "field", "said"),
+    [
+        ([], None, "/prometheus/scrapes", "0 scrapes"),
+        ([engine(1)] * 3, 60, "/prometheus/scrapes", "3 scrapes"),
+        ([engine(1), engine(2)], None, "/prometheus/seconds", "do not tell the time"),
+        ([engine(1), engine(2)], 0, "/prometheus/seconds", "no time between"),
+        ([engine(1), engine(2)], -60, "/prometheus/seconds", "no time between"),
+        ([engine(1), engine(2)], float("nan"), "/prometheus/seconds", "no time between"),
+        ([engine(1), engine(2)], float("inf"), "/prometheus/seconds", "no time between"),
+        ([engine(1)], 60, "/prometheus/seconds", "there is one"),
+        ([stamped(1, BASE + 9), stamped(2, BASE)], None, "/prometheus/scrapes", "before the first"),
+        (["up 1\n"], None, "/prometheus/scrapes/0", "No metric of a known engine"),
+        ([engine(1), "up 1\n"], 60, "/prometheus/scrapes/1", "No metric of a known engine"),
+        ([engine(1), "tgi_queue_size 1\n"], 60, "/prometheus/scrapes/1", "first scrape is of vllm, the second of tgi"),
+        ([engine(1), "oops\n"], 60, "/prometheus/scrapes/1", "Line 1 is no sample"),
+        ([engine(9), engine(2)], 60, "/prometheus/scrapes/1", "wrong way round"),
+    ],
+)
+def test_what_makes_no_window_is_refused(texts: list[str], seconds: float | None, field: str, said: str) -> None:
+    with pytest.raises(InvalidInput, match=said) as refused:
+        read(*texts, seconds=seconds)
+    assert refused.value.field == field
+    assert refused.value.expected
+
+
+def test_a_restart_names_the_counter_that_fell() -> None:
+    with pytest.raises(InvalidInput) as refused:
+        read(*reversed(pair("vllm_0.33_saturated")), seconds=SECONDS)
+    assert "vllm:e2e_request_latency_seconds_bucket" in str(refused.value.value)
+
+
+def test_after_a_restart_the_window_begins_with_it_where_its_time_is_known() -> None:
+    first, last = stamped(500, BASE, start=BASE - 3600), stamped(40, BASE + 60, start=BASE + 40)
+    scraped = read(first, last, seconds=60)
+    assert (scraped.seconds, scraped.whole.request_rps) == (20, 2)
+    assert "restarted" in {note.code for note in scraped.notes}
+
+
+def test_a_restart_shows_in_the_start_time_too() -> None:
+    first, last = stamped(5, BASE, start=BASE - 3600), stamped(40, BASE + 60, start=BASE + 40)
+    assert "restarted" in codes(first, last, seconds=60)
+
+
+def test_one_scrape_is_a_lifetime_and_has_rates_where_its_length_is_known() -> None:
+    plain = read(engine(120))
+    assert (plain.whole.request_rps, plain.whole.ttft_mean_s, plain.whole.num_running_requests) == (None, 1, 4)
+    aged = read(stamped(120, BASE + 60, start=BASE))
+    assert (aged.seconds, aged.whole.request_rps) == (60, 2)
+    assert all("lifetime averages" in scraped.notes[0].message for scraped in (plain, aged))
+
+
+def test_a_window_in_which_nothing_finished_has_gauges_and_rates_of_zero() -> None:
+    scraped = read(engine(10), engine(10, running=8), seconds=60)
+    found = scraped.whole
+    assert {name: found.get(name) for name in found.measured()} == {
+        "num_running_requests": 6,
+        "request_rps": 0,
+        "output_tokens_per_s": 0,
+    }
+    assert "no_request_finished" in {note.code for note in scraped.notes}
+
+
+def two(first: float, second: float, label: str = 'engine="{}"') -> str:
+    return engine(first, labels=label.format(0), running=2) + engine(second, labels=label.format(1), running=6)
+
+
+@given(
+    before=st.tuples(st.integers(0, 10**6), st.floats(0, 1e5)),
+    growth=st.tuples(st.integers(0, 10**6), st.floats(0, 1e5)),
+    seconds=st.floats(1e-3, 1e6),
+)
+def test_figures_of_any_two_scrapes_are_in_range(before: tuple[int, float], growth: tuple[int, float], seconds: float) -> None:
+    first, last = engine(before[0], running=before[1]), engine(before[0] + growth[0], running=before[1] + growth[1])
+    found = read(first, last, seconds=seconds).whole
+    assert found.request_rps == pytest.approx(growth[0] / seconds)
+    assert all((found.get(name) or 0) >= 0 for name in found.measured())
+
+
+@pytest.mark.parametrize("label", ['engine="{}"', 'pod="vllm-{}"', 'instance="10.0.0.{}:8000"', 'ReplicaId="{}"'])
+def test_several_engines_are_told_apart_and_their_whole_is_the_mean(label: str) -> None:
+    scraped = read(two(0, 0, label), two(30, 90, label), seconds=30)
+    assert [each.request_rps for _, each in scraped.replicas] == [1, 3]
+    assert (scraped.whole.request_rps, scraped.whole.num_running_requests) == (2, 4)
+    assert (scraped.whole.num_replicas, scraped.whole.max_replica_traffic_ratio) == (2, 0.75)
+    message = {note.code: note.message for note in scraped.notes}["several_engines"]
+    assert "2 engines" in message
+    assert "means per engine" in message
+
+
+def test_replicas_have_names() -> None:
+    label = 'namespace="llm",pod="vllm-{0}",engine="{0}"'
+    assert [name for name, _ in read(two(1, 1, label)).replicas] == ["llm, vllm-0, engine 0", "llm, vllm-1, engine 1"]
+
+
+def test_one_replica_that_restarted_is_left_out() -> None:
+    scraped = read(two(100, 10, 'pod="p{}"'), two(4, 70, 'pod="p{}"'), seconds=30)
+    assert [name for name, _ in scraped.replicas] == ["p1"]
+    assert scraped.whole.request_rps == 2
+    assert "p0" in {note.code: note.message for note in scraped.notes}["restarted"]
+
+
+def test_a_replica_that_came_or_went_is_said() -> None:
+    one, both = engine(10, labels='pod="p0"'), two(40, 70, 'pod="p{}"')
+    assert "new_engines" in codes(one, both, seconds=30)
+    assert "gone_engines" in codes(two(10, 20, 'pod="p{}"'), engine(40, labels='pod="p0"'), seconds=30)
+
+
+def test_series_that_engines_behind_one_endpoint_share_count_for_the_whole_only() -> None:
+    """SGLang with data parallelism: schedulers have a rank, the tokenizer's counters and latencies have none."""
+
+    def text(requests: float) -> str:
+        ranks = "".join(f'sglang:num_running_reqs{{model_name="m",dp_rank="{rank}",tp_rank="{rank}"}} {10 + rank}\n' for rank in (0, 1))
+        return ranks + f'sglang:num_requests_total{{model_name="m",is_streaming="true"}} {requests}\n'
+
+    scraped = read(text(0), text(60), seconds=30)
+    assert [each.num_running_requests for _, each in scraped.replicas] == [10, 11]
+    assert [each.request_rps for _, each in scraped.replicas] == [None, None]
+    assert (scraped.whole.num_running_requests, scraped.whole.request_rps) == (10.5, 1)
+    assert scraped.whole.max_replica_traffic_ratio is None
+
+
+def test_of_ranks_that_work_on_the_same_requests_the_lowest_is_read() -> None:
+    text = "".join(f'sglang:num_running_reqs{{model_name="m",pp_rank="0",tp_rank="{rank}"}} 7\n' for rank in range(4))
+    assert read(text).whole.num_running_requests == 7
+
+
+def test_a_breakdown_by_priority_is_not_added_to_the_total() -> None:
+    text = "".join(f'sglang:num_queue_reqs{{model_name="m",priority="{each}"}} {count}\n' for each, count in (("", 9), ("1", 4), ("2", 5)))
+    assert read(text).whole.num_waiting_requests == 9
+
+
+MODELS = engine(10).replace('"m"', '"small"') + engine(90).replace('"m"', '"large"')
+
+
+def test_of_several_models_the_caller_names_one() -> None:
+    with pytest.raises(InvalidInput, match="large, small") as refused:
+        read(MODELS)
+    assert (refused.value.field, refused.value.expected) == ("/prometheus/model_name", "one of large, small")
+    scraped = read(MODELS, MODELS.replace(" 90", " 150"), seconds=60, model_name="large")
+    assert (scraped.model, scraped.whole.request_rps) == ("large", 1)
+    with pytest.raises(InvalidInput, match="holds large, small"):
+        read(MODELS, model_name="huge")
+
+
+def test_metrics_of_a_companion_in_the_engines_text_are_not_the_engine() -> None:
+    assert read("DCGM_FI_DEV_GPU_UTIL 50\n" + engine(1)).engine == "vllm"
+
+
+def test_of_two_kinds_of_engines_the_one_with_more_series_is_read_and_said() -> None:
+    scraped = read("tgi_queue_size 1\n" + engine(1))
+    assert scraped.engine == "vllm"
+    assert "tgi" in {note.code: note.message for note in scraped.notes}["several_kinds"]
