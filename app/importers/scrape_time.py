@@ -43,7 +43,7 @@ def fallen(counters: frozenset[str], points: Points) -> Fall | None:
 
 def checked_seconds(seconds: float | None, num_scrapes: int, *, pointer: str) -> None:
     """Raises InvalidInput for a time that is none, or that belongs to no two scrapes."""
-    field = f"{pointer}/seconds"
+    field = f"{pointer}/seconds_between"
     if seconds is None:
         return
     if num_scrapes == 1:
@@ -61,7 +61,7 @@ def seconds_between(texts: Sequence[Exposition], given: float | None, notes: lis
         if own is None:
             raise InvalidInput(
                 "The scrapes do not tell the time between them.",
-                field=f"{pointer}/seconds",
+                field=f"{pointer}/seconds_between",
                 value=None,
                 expected="the seconds between the first and the second scrape",
             )

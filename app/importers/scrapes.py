@@ -12,11 +12,13 @@ from app.domain.metrics import Metrics
 from app.domain.provenance import Note
 from app.domain.units import seconds as written
 from app.importers.scrape_figures import facts_of, figures_of, metrics_of, notes_of, read_from
+from app.importers.scrape_gateway import GATEWAY
 from app.importers.scrape_gen_ai import GEN_AI
 from app.importers.scrape_groups import Engine, Grouped, grouped, one_model
 from app.importers.scrape_hardware import CADVISOR, DCGM
 from app.importers.scrape_llama_cpp import LLAMA_CPP
 from app.importers.scrape_map import FactValue, ScrapeMap
+from app.importers.scrape_readings import Figure
 from app.importers.scrape_sglang import SGLANG
 from app.importers.scrape_tensorrt_llm import TRITON, TRTLLM_SERVE
 from app.importers.scrape_text import Exposition, read_exposition
@@ -26,7 +28,7 @@ from app.importers.scrape_vllm import VLLM
 from app.importers.scrape_window import Window
 
 ENGINES: tuple[ScrapeMap, ...] = (VLLM, SGLANG, TRTLLM_SERVE, TRITON, TGI, LLAMA_CPP, GEN_AI)
-COMPANIONS: tuple[ScrapeMap, ...] = (DCGM, CADVISOR)
+COMPANIONS: tuple[ScrapeMap, ...] = (DCGM, CADVISOR, GATEWAY)
 MAX_ENGINES = 1000
 MAX_NAMED = 8
 
@@ -54,7 +56,7 @@ class Scraped:
 
 
 def read_scrapes(
-    scrapes: Sequence[str],
+    scrapes: Sequence[str] | str,
     seconds: float | None,
     *,
     pointer: str,
@@ -63,17 +65,18 @@ def read_scrapes(
 ) -> Scraped:
     """Metrics of one target from one scrape or two, the earlier first.
 
-    Arguments: the texts; the seconds between them (needed unless the texts tell the time); where they are in the request (`/prometheus`:
-    they are at `/prometheus/scrapes/0`, `/prometheus/seconds`, `/prometheus/model_name`); the model to read where the text is of several;
-    the engines and exporters to look for, the first that the text holds wins over companions.
+    Arguments: the texts, or one that stands alone at `pointer`; the seconds between them (needed unless the texts tell the time); where
+    they are in the request (at `/prometheus` there are `scrapes`, `seconds_between` and `model_name`); the model to read where the text is
+    of several; the engines and exporters to look for: what is beside an engine is read where no engine is.
     Raises InvalidInput with the place, the value and what was expected.
     """
-    if not 1 <= len(scrapes) <= 2:
-        detail = f"{len(scrapes)} scrapes are given."
-        raise InvalidInput(detail, field=f"{pointer}/scrapes", value=len(scrapes), expected="one scrape, or two of one target")
-    checked_seconds(seconds, len(scrapes), pointer=pointer)
-    places = [f"{pointer}/scrapes/{index}" for index in range(len(scrapes))]
-    texts = [read_exposition(text, _names(maps), pointer=place) for text, place in zip(scrapes, places, strict=True)]
+    given = [scrapes] if isinstance(scrapes, str) else scrapes
+    if not 1 <= len(given) <= 2:
+        detail = f"{len(given)} scrapes are given."
+        raise InvalidInput(detail, field=f"{pointer}/scrapes", value=len(given), expected="one scrape, or two of one target")
+    checked_seconds(seconds, len(given), pointer=pointer)
+    places = [pointer] if isinstance(scrapes, str) else [f"{pointer}/scrapes/{index}" for index in range(len(given))]
+    texts = [read_exposition(text, _names(maps), pointer=place) for text, place in zip(given, places, strict=True)]
     notes: list[Note] = []
     of = _engine(texts, maps, places, notes)
     model = one_model(texts[-1], model_name, pointer=pointer)
@@ -83,6 +86,8 @@ def read_scrapes(
         raise InvalidInput(detail, field=places[-1], value=len(found.engines), expected=f"at most {MAX_ENGINES} engines")
     window = Window(found.whole, length, len(found.engines))
     figures = figures_of(of, window)
+    if not of.is_companion and (age := seconds_since_start(texts[-1])) is not None:
+        figures["uptime_s"] = Figure("uptime_s", age, STARTED, "time of the scrape - start")
     whole, left_out = metrics_of(figures)
     replicas = [(found.engines[0].name, whole)]
     if len(found.engines) > 1:
@@ -125,6 +130,10 @@ def _engine(texts: Sequence[Exposition], maps: Sequence[ScrapeMap], places: Sequ
             shown = ", ".join(sorted(text.names)[:MAX_NAMED])
             expected = f"metrics of {', '.join(each.engine for each in maps)}"
             raise InvalidInput(f"No metric of a known engine is in the text; it has {shown}.", field=place, value=shown, expected=expected)
+        beside = [each.engine for each in held if each not in of]
+        if beside and text is texts[-1]:
+            message = f"The text holds metrics of {', '.join(beside)} too, which are not read here: give it once more as theirs."
+            notes.append(Note(code="companion_not_read", message=message))
         chosen.append(max(of, key=lambda each: counts[each]))
         others = [each.engine for each in of if each is not chosen[-1]]
         if others and text is texts[-1]:

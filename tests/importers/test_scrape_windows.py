@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.domain.errors import InvalidInput
+from app.importers.scrapes import COMPANIONS, read_scrapes
 from tests.importers.scrape_files import SECONDS, pair, read
 
 BASE = 1_700_000_000
@@ -61,12 +62,12 @@ def test_seconds_that_the_text_contradicts_are_said() -> None:
     [
         ([], None, "/prometheus/scrapes", "0 scrapes"),
         ([engine(1)] * 3, 60, "/prometheus/scrapes", "3 scrapes"),
-        ([engine(1), engine(2)], None, "/prometheus/seconds", "do not tell the time"),
-        ([engine(1), engine(2)], 0, "/prometheus/seconds", "no time between"),
-        ([engine(1), engine(2)], -60, "/prometheus/seconds", "no time between"),
-        ([engine(1), engine(2)], float("nan"), "/prometheus/seconds", "no time between"),
-        ([engine(1), engine(2)], float("inf"), "/prometheus/seconds", "no time between"),
-        ([engine(1)], 60, "/prometheus/seconds", "there is one"),
+        ([engine(1), engine(2)], None, "/prometheus/seconds_between", "do not tell the time"),
+        ([engine(1), engine(2)], 0, "/prometheus/seconds_between", "no time between"),
+        ([engine(1), engine(2)], -60, "/prometheus/seconds_between", "no time between"),
+        ([engine(1), engine(2)], float("nan"), "/prometheus/seconds_between", "no time between"),
+        ([engine(1), engine(2)], float("inf"), "/prometheus/seconds_between", "no time between"),
+        ([engine(1)], 60, "/prometheus/seconds_between", "there is one"),
         ([stamped(1, BASE + 9), stamped(2, BASE)], None, "/prometheus/scrapes", "before the first"),
         (["up 1\n"], None, "/prometheus/scrapes/0", "No metric of a known engine"),
         ([engine(1), "up 1\n"], 60, "/prometheus/scrapes/1", "No metric of a known engine"),
@@ -104,7 +105,7 @@ def test_one_scrape_is_a_lifetime_and_has_rates_where_its_length_is_known() -> N
     plain = read(engine(120))
     assert (plain.whole.request_rps, plain.whole.ttft_mean_s, plain.whole.num_running_requests) == (None, 1, 4)
     aged = read(stamped(120, BASE + 60, start=BASE))
-    assert (aged.seconds, aged.whole.request_rps) == (60, 2)
+    assert (aged.seconds, aged.whole.request_rps, aged.whole.uptime_s) == (60, 2, 60)
     assert all("lifetime averages" in scraped.notes[0].message for scraped in (plain, aged))
 
 
@@ -201,8 +202,19 @@ def test_of_several_models_the_caller_names_one() -> None:
         read(MODELS, model_name="huge")
 
 
-def test_metrics_of_a_companion_in_the_engines_text_are_not_the_engine() -> None:
-    assert read("DCGM_FI_DEV_GPU_UTIL 50\n" + engine(1)).engine == "vllm"
+def test_metrics_of_a_companion_in_the_engines_text_are_said_and_read_when_asked_for() -> None:
+    both = "DCGM_FI_DEV_GPU_UTIL 50\n" + engine(1)
+    scraped = read(both)
+    assert scraped.engine == "vllm"
+    assert "dcgm" in {note.code: note.message for note in scraped.notes}["companion_not_read"]
+    beside = read_scrapes(both, None, pointer="/dcgm", maps=COMPANIONS)
+    assert (beside.engine, beside.whole.gpu_utilization_ratio) == ("dcgm", 0.5)
+
+
+def test_a_text_alone_is_refused_at_its_own_place() -> None:
+    with pytest.raises(InvalidInput) as refused:
+        read_scrapes("oops", None, pointer="/prometheus")
+    assert refused.value.field == "/prometheus"
 
 
 def test_of_two_kinds_of_engines_the_one_with_more_series_is_read_and_said() -> None:

@@ -185,6 +185,15 @@ SMALL: dict[str, tuple[str, dict[str, Any]]] = {
         "gen_ai_server_time_to_first_token_seconds_sum 0\n",
         {f"ttft_{level}_s": 0 for level in (*PERCENTILES, "mean")},
     ),
+    "inference-gateway": (
+        'inference_model_request_total{model_name="m"} 100\n'
+        'inference_model_request_error_total{model_name="m",error_code="429"} 5\n'
+        'inference_model_request_duration_seconds_bucket{model_name="m",le="2"} 95\n'
+        'inference_model_request_duration_seconds_bucket{model_name="m",le="+Inf"} 95\n'
+        'inference_model_request_duration_seconds_count{model_name="m"} 95\n'
+        'inference_model_request_duration_seconds_sum{model_name="m"} 0\n',
+        {"failed_request_ratio": 0.05, **{f"client_e2e_{level}_s": 0 for level in (*PERCENTILES, "mean")}},
+    ),
     "cadvisor": (
         'container_cpu_cfs_periods_total{container="vllm",pod="a"} 1000\n'
         'container_cpu_cfs_throttled_periods_total{container="vllm",pod="a"} 680\n'
