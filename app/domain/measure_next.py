@@ -33,11 +33,12 @@ def measure_next(findings: Sequence[Finding], outcomes: Sequence[Outcome], for_h
         suggest(name, why, rules)
     unknown = [each for each in outcomes if each.verdict.held is None]
     under = [each for each in unknown if any(parent in titles for parent in each.rule.parents)]
+    found_below = {each.rule.id for each in under}
     for name, rules in _by_worth(under):
         suggest(name, f"decides the cause of what was found: {_counted(rules)}", rules)
     for name in for_health:
         suggest(name, "nothing can be called healthy without it", ())
-    for name, rules in _by_worth([each for each in unknown if each not in under]):
+    for name, rules in _by_worth([each for each in unknown if each.rule.id not in found_below]):
         suggest(name, f"decides {_counted(rules)} that could not be evaluated", rules)
     return [Suggestion(metric=name, why=why, rules=rules) for name, (why, rules) in list(suggestions.items())[:MAX_SUGGESTIONS]]
 
