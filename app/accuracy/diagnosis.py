@@ -34,7 +34,7 @@ COARSE: Mapping[Bottleneck, frozenset[Bottleneck]] = {
     }),
     "decode": frozenset({
         "batch_too_small", "cpu_numa_affinity", "cpu_scheduler_overhead", "cpu_starvation", "cuda_graph_disabled", "cuda_graph_gap",
-        "decode_bandwidth", "host_gc_pause", "lora_overhead", "pcie_topology", "power_thermal_throttle", "prefill_decode_interference",
+        "decode_bandwidth", "host_gc_pause", "kv_preemption", "lora_overhead", "pcie_topology", "power_thermal_throttle", "prefill_decode_interference",
         "quant_kernel_slow", "sampling_overhead", "spec_decode_low_acceptance", "structured_output_overhead", "tp_communication",
     }),
     "memory": frozenset({"kv_capacity", "kv_preemption", "memory_fragmentation", "memory_oom_runtime"}),
@@ -44,7 +44,8 @@ COARSE: Mapping[Bottleneck, frozenset[Bottleneck]] = {
     }),
     "measurement": frozenset({"client_side", "cold_start", "measurement_artifact"}),
 }  # fmt: skip
-"""The classes that each coarse parent may turn out to be. A finding that stays at the parent is not wrong, and not the cause."""
+"""The classes that each coarse parent may turn out to be: where their time is seen. A preempted request, for one, loses it between its
+tokens as well as in the queue. A finding that stays at the parent is not wrong, and not the cause."""
 
 
 class Named(Value):

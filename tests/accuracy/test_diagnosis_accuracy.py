@@ -70,6 +70,7 @@ def test_every_class_has_a_coarse_parent_unless_it_has_no_place() -> None:
 
 
 def test_what_is_related_to_a_cause() -> None:
+    assert related_to("kv_preemption", None) == {"queueing", "memory", "decode"}
     assert related_to("kv_capacity", None) == {"queueing", "memory"}
     assert related_to("prefill_bound", "overload_capacity") == {"prefill", "overload_capacity", "queueing"}
 
