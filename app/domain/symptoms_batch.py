@@ -44,13 +44,6 @@ def _output_per_request(observation: Observation) -> Sight:
     return single(quotient("output_per_request_tokens", tokens, rate))
 
 
-def _input_to_output(observation: Observation) -> Sight:
-    """Prompt tokens processed per token generated."""
-    metrics = observation.metrics
-    prompt, generated = ("input_tokens_per_s", metrics.input_tokens_per_s), ("output_tokens_per_s", metrics.output_tokens_per_s)
-    return single(quotient("input_to_output_ratio", prompt, generated))
-
-
 def _gpu_busy(observation: Observation) -> Sight:
     """SM activity, or without it the driver's utilisation, which is an upper bound of it: low is proof, high is not."""
     metrics = observation.metrics
@@ -97,7 +90,6 @@ BATCH_SYMPTOMS: Mapping[str, Symptom] = {
     "queue_drain_s": _queue_drain,
     "num_preemptions_per_request": _preemptions_per_request,
     "output_per_request_tokens": _output_per_request,
-    "input_to_output_ratio": _input_to_output,
     "gpu_busy_ratio": _gpu_busy,
     "kv_pool_is_preallocated": _kv_pool_is_preallocated,
     "expected_prefix_hit_ratio": _expected_prefix_hits,

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 
 from app.domain.metrics import Metrics, metric_unit
+from app.domain.metrics_latency import STATISTICS
 from app.domain.observation import NEVER, Absent, Observation, Reading, Sight, Symptom, quotient, single
 from app.domain.provenance import Step
 from app.domain.units import plain
@@ -55,13 +56,6 @@ def budget(observation: Observation) -> Named:
     return "max_num_batched_tokens", configured if reported is None else reported
 
 
-def _waiting_to_running(observation: Observation) -> Sight:
-    """Waiting / running requests: by Little's law the time in the queue / the time in service."""
-    metrics = observation.metrics
-    waiting = ("num_waiting_requests", metrics.num_waiting_requests)
-    return single(quotient("waiting_to_running_ratio", waiting, ("num_running_requests", metrics.num_running_requests)))
-
-
 def _fitting_sequences(observation: Observation) -> Reading | Absent:
     """Sequences of mean length that the KV cache holds: tokens of the cache / (prompt + half of the output).
 
@@ -79,18 +73,30 @@ def _fitting_sequences(observation: Observation) -> Reading | Absent:
 
 
 def _fitting_to(name: str, of: str) -> Symptom:
-    """Sequences that the KV cache holds / the cap on sequences, or running sequences / those that it holds."""
+    """Sequences that the KV cache holds / the cap on sequences, or requests / those that it holds."""
 
     def sight(observation: Observation) -> Sight:
         fitting = _fitting_sequences(observation)
-        known = None if isinstance(fitting, Absent) else ("num_fitting_sequences", fitting.value)
         other: Named = (of, observation.max_num_seqs if of == "max_num_seqs" else observation.metrics.get(of))
-        if known is None:
-            missing = fitting.missing if isinstance(fitting, Absent) else ()
-            return Absent((*missing, *(() if other[1] is not None else (of,))))
+        if isinstance(fitting, Absent):
+            return Absent((*fitting.missing, *absent(other).missing))
+        known: Named = ("num_fitting_sequences", fitting.value)
         return single(quotient(name, known, other) if of == "max_num_seqs" else quotient(name, other, known))
 
     return sight
+
+
+def _to_expected(observation: Observation) -> Sight:
+    """TPOT, of each statistic, / what the planner expects of this deployment under this load."""
+    expected = None if observation.expectation is None else observation.expectation.typical
+    families = [f"{family}_{statistic}_s" for family in ("tpot", "itl") for statistic in STATISTICS]
+    readings = (
+        quotient("tpot_to_expected_ratio", (name, observation.metrics.get(name)), (f"expected {name}", expected.get(name)))
+        for name in families
+        if expected is not None
+    )
+    found = tuple(each for each in readings if isinstance(each, Reading))
+    return found or Absent(("model", "gpu") if expected is None else ("tpot_p50_s",))
 
 
 def _growth(name: str, *metrics: str) -> Symptom:
@@ -150,6 +156,11 @@ def _short_to_long(observation: Observation) -> Sight:
     return single(quotient("short_to_long_ttft_ratio", (short, metrics.get(short)), (long, metrics.get(long))))
 
 
+def _step_budget(observation: Observation) -> Sight:
+    name, limit = budget(observation)
+    return Absent((name,)) if limit is None else (Reading("step_budget_tokens", limit),)
+
+
 def _prompts_per_step(observation: Observation) -> Sight:
     """Prompts of mean length that the token budget of one step takes."""
     return single(quotient("prompts_per_step_ratio", budget(observation), mean_input(observation)))
@@ -173,6 +184,13 @@ def _budget_use(observation: Observation) -> Sight:
     return single(quotient("step_to_budget_ratio", ("tokens_per_step", observation.metrics.tokens_per_step), budget(observation)))
 
 
+def _pause_to_prefill(observation: Observation) -> Sight:
+    """Longest known pause of a stream / longest known prefill."""
+    pause = first_known(observation.metrics, "stall_max_s", "itl_p99_s", "itl_p95_s")
+    prefill = first_known(observation.metrics, "prefill_time_p99_s", "prefill_time_p95_s")
+    return single(quotient("pause_to_prefill_ratio", pause, prefill))
+
+
 def _effective_cap(observation: Observation) -> Sight:
     """Cap on sequences that the engine reports / the one that the deployment says."""
     configured = observation.deployment.max_num_seqs if observation.deployment else None
@@ -186,18 +204,21 @@ def _threads(observation: Observation) -> Sight:
 
 
 LIMIT_SYMPTOMS: Mapping[str, Symptom] = {
-    "waiting_to_running_ratio": _waiting_to_running,
     "kv_fit_to_cap_ratio": _fitting_to("kv_fit_to_cap_ratio", "max_num_seqs"),
     "running_to_kv_fit_ratio": _fitting_to("running_to_kv_fit_ratio", "num_running_requests"),
+    "demand_to_kv_fit_ratio": _fitting_to("demand_to_kv_fit_ratio", "num_concurrent_requests"),
+    "tpot_to_expected_ratio": _to_expected,
     "throughput_growth_ratio": _growth("throughput_growth_ratio", "request_rps", "output_tokens_per_s", "total_tokens_per_s"),
     "offered_growth_ratio": _growth("offered_growth_ratio", "offered_rps", "num_concurrent_requests"),
     "tpot_growth_ratio": _growth("tpot_growth_ratio", "tpot_p50_s", "itl_p50_s", "tpot_mean_s", "itl_mean_s", "tpot_p95_s", "tpot_p99_s"),
     "service_time_growth_ratio": _service_growth,
     "replica_skew_ratio": _replica_skew,
     "short_to_long_ttft_ratio": _short_to_long,
+    "step_budget_tokens": _step_budget,
     "prompts_per_step_ratio": _prompts_per_step,
     "budget_share_of_ttft_ratio": _budget_share,
     "step_to_budget_ratio": _budget_use,
+    "pause_to_prefill_ratio": _pause_to_prefill,
     "effective_to_configured_cap_ratio": _effective_cap,
     "threads_to_quota_ratio": _threads,
 }
