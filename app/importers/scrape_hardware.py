@@ -3,8 +3,9 @@
 import re
 
 from app.domain.units import MIB
+from app.importers.scrape_gauges import Amount, Changed, Level, Quotient
 from app.importers.scrape_map import Fact, ScrapeMap
-from app.importers.scrape_readings import Amount, Changed, Level, Quotient, Rate, Ratio, series
+from app.importers.scrape_readings import Rate, Ratio, series
 from app.importers.scrape_window import Series
 
 _PERCENT = 0.01

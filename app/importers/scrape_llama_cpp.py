@@ -2,8 +2,9 @@
 
 import re
 
+from app.importers.scrape_gauges import Amount, Level
 from app.importers.scrape_map import ScrapeMap
-from app.importers.scrape_readings import Amount, Level, Rate, Ratio, series
+from app.importers.scrape_readings import Rate, Ratio, series
 from app.importers.scrape_window import Series
 
 _PROMPT, _PREDICTED = Series("llamacpp:prompt_tokens"), Series("llamacpp:tokens_predicted")

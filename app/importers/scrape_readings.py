@@ -1,16 +1,17 @@
-"""How one metric of ours is read from the series of a scrape: kinds of readings that the maps of the engines list."""
+"""How one metric of ours is read from the series of a scrape: histograms and counters."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal, NamedTuple, Protocol
+from typing import ClassVar, NamedTuple, Protocol
 
 from app.domain.metrics_latency import PERCENTILES
 from app.importers.scrape_window import Series, Window
 
-Pick = Literal["mean", "min", "max"]
-"""Which of several series speaks for all."""
 LEVELS = {name: int(name[1:]) / 100 for name in PERCENTILES}
 """Share of the values that a percentile is not exceeded by."""
+
+MOST_OF_WINDOW_RATIO = 0.25
+MIN_REQUESTS = 30
 
 
 class Figure(NamedTuple):
@@ -75,7 +76,7 @@ class Distribution:
 
     def names(self) -> Iterator[str]:
         """Names that it looks for."""
-        return _of_histograms(self.of)
+        return histogram_names(self.of)
 
 
 @dataclass(frozen=True)
@@ -97,60 +98,35 @@ class Mean:
 
     def names(self) -> Iterator[str]:
         """Names that it looks for."""
-        return _of_histograms(self.of)
+        return histogram_names(self.of)
 
 
 @dataclass(frozen=True)
-class Amount:
-    """A gauge that adds up over labels, such as requests; several engines: per engine."""
+class Occupancy:
+    """Requests in a phase, mean over the time: seconds that requests spent in it / seconds (Little's law); several engines: per engine.
+
+    Two moments of a gauge say less. Requests that ended are counted, so it holds only where many of them fit into the time one after the
+    other: the mean stay is at most MOST_OF_WINDOW_RATIO of the time, and at least MIN_REQUESTS ended.
+    """
 
     metric: str
     of: Sequence[Series]
-    factor: float = 1.0
-    also: Sequence[Series] = ()
-    """Other gauges that are part of it, where they are there."""
-    is_counter: ClassVar[bool] = False
+    is_counter: ClassVar[bool] = True
 
     def read(self, window: Window) -> Iterator[Figure]:
-        """Figures of the first name that the window holds."""
+        """The mean, from the first name that the window holds."""
         for each in self.of:
-            points = window.of(each)
-            if points:
-                extra = [point for other in self.also for point in window.of(other)]
-                value = sum(point.mean for point in [*points, *extra]) / window.num_engines * self.factor
-                among = f"mean of the scrapes, sum / {window.num_engines} engines" if window.num_engines > 1 else "mean of the scrapes"
-                yield Figure(self.metric, value, _named(each, self.also if extra else ()), among)
+            histogram = window.histogram(each)
+            if histogram is not None:
+                mean, total, length = histogram.mean, histogram.total, window.seconds
+                many = histogram.num_values >= MIN_REQUESTS * window.num_engines
+                if mean is not None and total is not None and length and many and mean <= MOST_OF_WINDOW_RATIO * length:
+                    yield Figure(self.metric, total / length / window.num_engines, f"{each}_sum", "increase / seconds (Little's law)")
                 return
 
     def names(self) -> Iterator[str]:
         """Names that it looks for."""
-        return _with_total([*self.of, *self.also])
-
-
-@dataclass(frozen=True)
-class Level:
-    """A gauge that does not add up, such as a share or a size: the mean over its series. Below zero (-1) it is not known."""
-
-    metric: str
-    of: Sequence[Series]
-    factor: float = 1.0
-    is_positive: bool = False
-    """Zero stands for not known."""
-    pick: Pick = "mean"
-    is_counter: ClassVar[bool] = False
-
-    def read(self, window: Window) -> Iterator[Figure]:
-        """Figures of the first name that the window holds."""
-        for each in self.of:
-            points = [point for point in window.of(each) if point.after > 0 or (point.after == 0 and not self.is_positive)]
-            if points:
-                value = _picked(self.pick, [point.mean for point in points]) * self.factor
-                yield Figure(self.metric, value, str(each), _of_gauge(points, self.pick))
-                return
-
-    def names(self) -> Iterator[str]:
-        """Names that it looks for."""
-        return _with_total(self.of)
+        return histogram_names(self.of)
 
 
 @dataclass(frozen=True)
@@ -177,13 +153,13 @@ class Rate:
                     value = (growth + sum(extra)) * self.factor / window.seconds / max(among, 1)
                     value = min(value, 1.0) if self.metric.endswith("_ratio") else value
                     yield Figure(
-                        self.metric, value, _named(each, self.also if extra else ()), "increase / seconds" + (of if among > 1 else "")
+                        self.metric, value, names_of(each, self.also if extra else ()), "increase / seconds" + (of if among > 1 else "")
                     )
                 return
 
     def names(self) -> Iterator[str]:
         """Names that it looks for."""
-        return _with_total([*self.of, *self.also])
+        return counter_names([*self.of, *self.also])
 
 
 @dataclass(frozen=True)
@@ -207,76 +183,19 @@ class Ratio:
 
     def names(self) -> Iterator[str]:
         """Names that it looks for."""
-        return _with_total([each for pair in self.pairs for each in pair])
+        return counter_names([each for pair in self.pairs for each in pair])
 
 
-@dataclass(frozen=True)
-class Quotient:
-    """One gauge / the sum of others, series by series; of several the mean or the extreme."""
-
-    metric: str
-    part: Series
-    whole: Sequence[Series]
-    pick: Pick = "mean"
-    while_at_least: tuple[Series, float] | None = None
-    """Only of devices for which this gauge is at least so high, where it is there."""
-    is_counter: ClassVar[bool] = False
-
-    def read(self, window: Window) -> Iterator[Figure]:
-        """Figures of the first name that the window holds."""
-        others = [window.points.get(each.name, {}) for each in self.whole]
-        busy = window.points.get(self.while_at_least[0].name, {}) if self.while_at_least else {}
-        values = []
-        for labels, point in window.points.get(self.part.name, {}).items():
-            below = sum(other[labels].mean for other in others if labels in other)
-            is_busy = self.while_at_least is None or labels not in busy or busy[labels].mean >= self.while_at_least[1]
-            if below > 0 and point.mean >= 0 and is_busy and labels in others[0]:
-                values.append(point.mean / below)
-        if values:
-            name = f"{self.part} / {' + '.join(str(each) for each in self.whole)}"
-            yield Figure(self.metric, _picked(self.pick, values), name, _of_gauge(values, self.pick))
-
-    def names(self) -> Iterator[str]:
-        """Names that it looks for."""
-        extra = [self.while_at_least[0]] if self.while_at_least else []
-        return _with_total([self.part, *self.whole, *extra])
-
-
-@dataclass(frozen=True)
-class Changed:
-    """Number of series whose gauge, the code of the last event, is another than before; a single scrape: is not zero."""
-
-    metric: str
-    of: Series
-    is_counter: ClassVar[bool] = False
-
-    def read(self, window: Window) -> Iterator[Figure]:
-        """Figures of the first name that the window holds."""
-        points = window.of(self.of)
-        if points:
-            changed = sum(point.after > 0 and point.before != point.after for point in points)
-            yield Figure(self.metric, changed, str(self.of), "series whose code is new")
-
-    def names(self) -> Iterator[str]:
-        """Names that it looks for."""
-        return _with_total([self.of])
-
-
-def _named(of: Series, also: Sequence[Series]) -> str:
+def names_of(of: Series, also: Sequence[Series]) -> str:
+    """Names and labels of what was added up."""
     return " + ".join(str(each) for each in (of, *also))
 
 
-def _of_histograms(of: Sequence[Series]) -> Iterator[str]:
+def histogram_names(of: Sequence[Series]) -> Iterator[str]:
+    """Names that histograms are written under."""
     return (f"{each.name}_{part}" for each in of for part in ("bucket", "count", "sum"))
 
 
-def _with_total(of: Sequence[Series]) -> Iterator[str]:
+def counter_names(of: Sequence[Series]) -> Iterator[str]:
+    """Names that counters and gauges are written under."""
     return (name for each in of for name in (each.name, f"{each.name}_total"))
-
-
-def _picked(pick: Pick, values: Sequence[float]) -> float:
-    return sum(values) / len(values) if pick == "mean" else min(values) if pick == "min" else max(values)
-
-
-def _of_gauge(points: Sequence[object], pick: Pick = "mean") -> str:
-    return "mean of the scrapes" if len(points) == 1 else f"mean of the scrapes, {pick} of {len(points)} series"

@@ -3,8 +3,9 @@
 import re
 
 from app.domain.units import GIB
+from app.importers.scrape_gauges import Amount, Level
 from app.importers.scrape_map import Fact, Known, ScrapeMap
-from app.importers.scrape_readings import Amount, Distribution, Level, Rate, Ratio, series
+from app.importers.scrape_readings import Distribution, Rate, Ratio, series
 from app.importers.scrape_window import Series
 
 _FINISHED = Series("sglang:num_requests")
@@ -32,7 +33,7 @@ SGLANG = ScrapeMap(
         Distribution("input_{}_tokens", series("sglang:prompt_tokens_histogram")),
         Distribution("output_{}_tokens", series("sglang:generation_tokens_histogram")),
         Rate("request_rps", (_FINISHED,)),
-        Rate("input_tokens_per_s", (Series(_REALTIME, {"mode": ["prefill_compute"]}), Series("sglang:prompt_tokens"))),
+        Rate("input_tokens_per_s", (Series(_REALTIME, {"mode": ["prefill_compute", "prefill_cache"]}), Series("sglang:prompt_tokens"))),
         Rate("output_tokens_per_s", (Series(_REALTIME, {"mode": ["decode"]}), Series("sglang:generation_tokens"))),
         Amount("output_tokens_per_s", series("sglang:gen_throughput")),
         Ratio("failed_request_ratio", [(Series("sglang:num_aborted_requests"), _FINISHED)]),

@@ -2,8 +2,9 @@
 
 import re
 
+from app.importers.scrape_gauges import Amount, Level
 from app.importers.scrape_map import Fact, Known, ScrapeMap
-from app.importers.scrape_readings import Amount, Distribution, Level, Rate, Ratio, series
+from app.importers.scrape_readings import Distribution, Occupancy, Rate, Ratio, series
 from app.importers.scrape_window import Series
 
 _FINISHED = Series("trtllm_request_success")
@@ -26,6 +27,7 @@ TRTLLM_SERVE = ScrapeMap(
         Rate("output_tokens_per_s", series("trtllm_generation_tokens")),
         Ratio("input_mean_tokens", [(Series("trtllm_prompt_tokens"), _FINISHED)]),
         Ratio("output_mean_tokens", [(Series("trtllm_generation_tokens"), _FINISHED)]),
+        Occupancy("num_running_requests", series("trtllm_request_inference_time_seconds")),
         Amount("num_running_requests", series("trtllm_num_requests_running")),
         Amount("num_waiting_requests", series("trtllm_num_requests_waiting")),
         Amount("num_deferred_requests", series("trtllm_num_paused_requests")),

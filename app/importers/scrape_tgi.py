@@ -2,8 +2,9 @@
 
 import re
 
+from app.importers.scrape_gauges import Amount
 from app.importers.scrape_map import Fact, ScrapeMap
-from app.importers.scrape_readings import Amount, Distribution, Mean, Rate, Ratio, series
+from app.importers.scrape_readings import Distribution, Mean, Occupancy, Rate, Ratio, series
 from app.importers.scrape_window import Series
 
 _FINISHED = Series("tgi_request_success")
@@ -31,6 +32,7 @@ TGI = ScrapeMap(
         Rate("input_tokens_per_s", series("tgi_request_input_length_sum")),
         Rate("output_tokens_per_s", series("tgi_request_generated_tokens_sum")),
         Ratio("failed_request_ratio", [(Series("tgi_request_failure"), _RECEIVED)]),
+        Occupancy("num_running_requests", series("tgi_request_inference_duration")),
         Amount("num_running_requests", series("tgi_batch_current_size")),
         Amount("num_waiting_requests", series("tgi_queue_size")),
     ),

@@ -2,8 +2,9 @@
 
 import re
 
+from app.importers.scrape_gauges import Amount, Level
 from app.importers.scrape_map import Fact, Known, ScrapeMap
-from app.importers.scrape_readings import Amount, Distribution, Level, Mean, Rate, Ratio, series
+from app.importers.scrape_readings import Distribution, Mean, Occupancy, Rate, Ratio, series
 from app.importers.scrape_window import Series
 
 _CONFIG = Series("vllm:cache_config_info")
@@ -26,12 +27,10 @@ VLLM = ScrapeMap(
         Distribution("input_{}_tokens", series("vllm:request_prompt_tokens")),
         Distribution("output_{}_tokens", series("vllm:request_generation_tokens")),
         Rate("request_rps", (_FINISHED,)),
-        Rate(
-            "input_tokens_per_s",
-            (Series("vllm:prompt_tokens_by_source", {"source": ["local_compute"]}), Series("vllm:prompt_tokens")),
-        ),
+        Rate("input_tokens_per_s", series("vllm:prompt_tokens")),
         Rate("output_tokens_per_s", series("vllm:generation_tokens")),
         Ratio("failed_request_ratio", [(Series(_FINISHED.name, {"finished_reason": ["abort", "error"]}), _FINISHED)]),
+        Occupancy("num_running_requests", series("vllm:request_inference_time_seconds")),
         Amount("num_running_requests", series("vllm:num_requests_running")),
         Amount("num_waiting_requests", series("vllm:num_requests_waiting")),
         Amount("num_deferred_requests", (Series("vllm:num_requests_waiting_by_reason", {"reason": ["deferred"]}),)),

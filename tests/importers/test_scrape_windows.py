@@ -221,3 +221,17 @@ def test_of_two_kinds_of_engines_the_one_with_more_series_is_read_and_said() -> 
     scraped = read("tgi_queue_size 1\n" + engine(1))
     assert scraped.engine == "vllm"
     assert "tgi" in {note.code: note.message for note in scraped.notes}["several_kinds"]
+
+
+@pytest.mark.parametrize(
+    ("requests", "stay_s", "expected"), [(60, 5.0, 5.0), (60, 20.0, 4.0), (20, 5.0, 4.0)], ids=["many", "long-stays", "few-requests"]
+)
+def test_the_running_batch_is_a_mean_over_the_time_where_many_requests_ended_in_it(requests: int, stay_s: float, expected: float) -> None:
+    """60 requests that ran for 5 s each within 60 s are 5 at a time on average, whatever two moments of the gauge show."""
+
+    def text(finished: int) -> str:
+        name = "vllm:request_inference_time_seconds"
+        own = f'{name}_bucket{{model_name="m",le="+Inf"}} {finished}\n{name}_count{{model_name="m"}} {finished}\n'
+        return engine(finished) + own + f'{name}_sum{{model_name="m"}} {finished * stay_s}\n'
+
+    assert read(text(0), text(requests), seconds=60).whole.num_running_requests == expected
