@@ -13,7 +13,8 @@ from app.domain.provenance import Note
 from app.domain.units import plain
 from app.domain.value import Given
 from app.importers.benchmark_results import read_sweep
-from app.importers.scrapes import Scraped, read_scrapes
+from app.importers.scrape_map import ScrapeMap
+from app.importers.scrapes import COMPANIONS, ENGINES, Scraped, read_scrapes
 from app.services.requests import Name
 
 MAX_SCRAPE_CHARACTERS = 2**23
@@ -102,7 +103,7 @@ def measured(
     if replicas:
         _take_replicas(found, replicas)
     if dcgm is not None:
-        _take(found, _read(dcgm, "/dcgm"))
+        _take(found, _read(dcgm, "/dcgm", COMPANIONS))
     if benchmark:
         _take_benchmark(found, benchmark, beside_engine=prometheus is not None or bool(replicas))
     if metrics is not None:
@@ -110,10 +111,10 @@ def measured(
     return found
 
 
-def _read(given: Scrapes | str, pointer: str) -> Scraped:
+def _read(given: Scrapes | str, pointer: str, maps: Sequence[ScrapeMap] = ENGINES + COMPANIONS) -> Scraped:
     if isinstance(given, str):
-        return read_scrapes([given], None, pointer=pointer)
-    return read_scrapes(given.scrapes, given.seconds_between, pointer=pointer, model_name=given.model_name)
+        return read_scrapes(given, None, pointer=pointer, maps=maps)
+    return read_scrapes(given.scrapes, given.seconds_between, pointer=pointer, model_name=given.model_name, maps=maps)
 
 
 def _take(found: Measured, scraped: Scraped) -> None:
