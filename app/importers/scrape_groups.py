@@ -1,6 +1,6 @@
 """Which engine a series belongs to: the model, the pod or host, and the number of the engine behind one endpoint."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from app.domain.errors import InvalidInput
@@ -10,23 +10,25 @@ from app.importers.scrape_time import Fall, fallen
 from app.importers.scrape_window import Point, Points
 
 MODEL_LABELS = ("model_name", "model", "served_model_name", "gen_ai_request_model", "gen_ai_response_model")
-INSTANCE_LABELS = (
-    "cluster",
-    "namespace",
-    "exported_namespace",
-    "pod",
-    "pod_name",
-    "kubernetes_pod_name",
-    "exported_pod",
-    "instance",
-    "exported_instance",
-    "Hostname",
-    "hostname",
-    "host",
-    "replica",
-    "ReplicaId",
-    "WorkerId",
-    "worker_id",
+INSTANCE_LABELS = frozenset(
+    (
+        "cluster",
+        "namespace",
+        "exported_namespace",
+        "pod",
+        "pod_name",
+        "kubernetes_pod_name",
+        "exported_pod",
+        "instance",
+        "exported_instance",
+        "Hostname",
+        "hostname",
+        "host",
+        "replica",
+        "ReplicaId",
+        "WorkerId",
+        "worker_id",
+    )
 )
 """Labels that scrapers, exporters and Ray add and that tell engines apart."""
 MAX_NAMED_MODELS = 10
@@ -47,9 +49,9 @@ class Grouped(NamedTuple):
     """All series, those too that several engines behind one endpoint share."""
     restarted: Sequence[tuple[str, Fall]]
     """Pods or hosts whose counters fell: they are left out of the others."""
-    num_new: int
-    """Pods or hosts that the first scrape does not hold."""
-    num_gone: int
+    new: Sequence[str]
+    """Engines that the first scrape does not hold: what they did before it is not known, so they are left out of the others."""
+    gone: Sequence[str]
     """Pods or hosts that the last scrape does not hold."""
 
 
@@ -87,14 +89,14 @@ def grouped(of: ScrapeMap, texts: Sequence[Exposition], model: str | None) -> Gr
                 engines = instances.setdefault(_instance(labels), {})
                 engine = next((given[label] for label in of.engine_labels if given.get(label)), None)
                 engines.setdefault(engine, {}).setdefault(name, {})[labels] = Point(earlier.get(labels), after)
-    was = _instances(before, model)
     found: list[Engine] = []
     restarted: list[tuple[str, Fall]] = []
+    new: list[str] = []
     whole: dict[str, dict[Labels, Point]] = {}
     for instance, by_engine in sorted(instances.items()):
-        if not any(name in of.names and name.startswith(of.prefix) for points in by_engine.values() for name in points):
+        if not any(name in of.named for points in by_engine.values() for name in points):
             continue
-        fall = fallen(of.counters, _merged(list(by_engine.values())))
+        fall = fallen(of.counters, _merged(by_engine.values()))
         if fall is not None:
             restarted.append((_name(instance, "", None), fall))
             continue
@@ -102,13 +104,16 @@ def grouped(of: ScrapeMap, texts: Sequence[Exposition], model: str | None) -> Gr
         shared = by_engine.get(None, {})
         for engine in numbered or [None]:
             own = _lowest_rank(of, by_engine[engine])
-            points = _merged([own, shared]) if len(numbered) == 1 else own
-            found.append(Engine(_name(instance, of.engine_labels[0] if engine else "", engine), points))
-            whole = _merged([whole, own])
+            name = _name(instance, of.engine_labels[0] if engine else "", engine)
+            if before and all(point.before is None for values in own.values() for point in values.values()):
+                new.append(name)
+                continue
+            found.append(Engine(name, _merged([own, shared]) if len(numbered) == 1 else own))
+            _add(whole, own)
         if numbered:
-            whole = _merged([whole, shared])
-    num_new = sum(instance not in was for instance in instances) if before else 0
-    return Grouped(found, whole, restarted, num_new, sum(instance not in instances for instance in was))
+            _add(whole, shared)
+    gone = {_instance(labels) for name in before.keys() & of.named for labels in before[name] if _is_of(model, dict(labels))}
+    return Grouped(found, whole, restarted, new, [_name(instance, "", None) for instance in sorted(gone - instances.keys())])
 
 
 def _is_of(model: str | None, given: Mapping[str, str]) -> bool:
@@ -118,10 +123,6 @@ def _is_of(model: str | None, given: Mapping[str, str]) -> bool:
 
 def _instance(labels: Labels) -> Labels:
     return tuple((name, value) for name, value in labels if name in INSTANCE_LABELS and value)
-
-
-def _instances(series: Mapping[str, Mapping[Labels, float]], model: str | None) -> set[Labels]:
-    return {_instance(labels) for values in series.values() for labels in values if _is_of(model, dict(labels))}
 
 
 def _lowest_rank(of: ScrapeMap, points: dict[str, dict[Labels, Point]]) -> dict[str, dict[Labels, Point]]:
@@ -144,12 +145,16 @@ def _rank(of: ScrapeMap, labels: Labels) -> tuple[int, ...] | None:
     return tuple(int(rank) if rank.isdecimal() else 0 for rank in ranks) if ranks else None
 
 
-def _merged(each: Sequence[Points]) -> dict[str, dict[Labels, Point]]:
+def _merged(each: Iterable[Points]) -> dict[str, dict[Labels, Point]]:
     merged: dict[str, dict[Labels, Point]] = {}
     for points in each:
-        for name, values in points.items():
-            merged.setdefault(name, {}).update(values)
+        _add(merged, points)
     return merged
+
+
+def _add(merged: dict[str, dict[Labels, Point]], points: Points) -> None:
+    for name, values in points.items():
+        merged.setdefault(name, {}).update(values)
 
 
 def _name(instance: Labels, label: str, engine: str | None) -> str:

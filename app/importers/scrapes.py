@@ -171,20 +171,16 @@ def _window(
         notes.append(Note(code="restarted", message=message))
         return grouped(of, texts[-1:], model), length
     if found.restarted:
-        shown = "; ".join(f"{name} ({fall})" for name, fall in found.restarted[:MAX_NAMED])
+        shown = _shown([f"{name} ({fall})" for name, fall in found.restarted])
         notes.append(Note(code="restarted", message=f"Left out, since they were restarted between the scrapes: {shown}."))
-    if found.num_new:
-        message = (
-            f"{found.num_new} of the engines' hosts are not in the first scrape: their rates are too low where they started in the window."
-        )
-        notes.append(Note(code="new_engines", message=message))
-    if found.num_gone:
-        notes.append(
-            Note(code="gone_engines", message=f"{found.num_gone} hosts of the first scrape are not in the second: they are left out.")
-        )
     if not found.engines:
-        detail = "No series of the engine is in the second scrape under the labels of the first."
-        raise InvalidInput(detail, field=f"{pointer}/scrapes/1", value=of.engine, expected="two scrapes of one target")
+        detail = f"No series of {of.engine} in the second scrape is in the first one under the same labels."
+        raise InvalidInput(detail, field=f"{pointer}/scrapes/1", value=_shown(found.new), expected="two scrapes of one target")
+    if found.new:
+        message = f"Left out, since the first scrape does not hold them: {_shown(found.new)}."
+        notes.append(Note(code="new_engines", message=message))
+    if found.gone:
+        notes.append(Note(code="gone_engines", message=f"Left out, since the second scrape does not hold them: {_shown(found.gone)}."))
     return found, length
 
 
@@ -201,10 +197,14 @@ def _shares(of: ScrapeMap, engines: Sequence[Engine]) -> dict[str, float]:
 
 
 def _several(of: ScrapeMap, engines: Sequence[Engine]) -> Note:
-    names = "; ".join(each.name for each in engines[:MAX_NAMED]) + ("; …" if len(engines) > MAX_NAMED else "")
+    names = _shown([each.name for each in engines])
     what = "devices or containers" if of.is_companion else "engines"
     message = (
         f"The text holds {len(engines)} {what} ({names}). Figures of the whole: latencies are of "
         "all requests together, amounts and rates are means per engine, other gauges the mean or, where said, the extreme."
     )
     return Note(code="several_engines", message=message)
+
+
+def _shown(names: Sequence[str]) -> str:
+    return "; ".join(names[:MAX_NAMED]) + (f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else "")

@@ -159,10 +159,20 @@ def test_one_replica_that_restarted_is_left_out() -> None:
     assert "p0" in {note.code: note.message for note in scraped.notes}["restarted"]
 
 
-def test_a_replica_that_came_or_went_is_said() -> None:
-    one, both = engine(10, labels='pod="p0"'), two(40, 70, 'pod="p{}"')
-    assert "new_engines" in codes(one, both, seconds=30)
-    assert "gone_engines" in codes(two(10, 20, 'pod="p{}"'), engine(40, labels='pod="p0"'), seconds=30)
+def test_a_replica_that_came_or_went_is_left_out_and_named() -> None:
+    """Of what is new it is not known what it did before the first scrape: all its life is not what happened between the two."""
+    one, both = engine(10, labels='pod="p0"'), two(40, 4000, 'pod="p{}"')
+    came = read(one, both, seconds=30)
+    assert ([name for name, _ in came.replicas], came.whole.request_rps) == (["p0"], 1)
+    assert "p1" in {note.code: note.message for note in came.notes}["new_engines"]
+    went = read(two(10, 20, 'pod="p{}"'), engine(40, labels='pod="p0"'), seconds=30)
+    assert "p1" in {note.code: note.message for note in went.notes}["gone_engines"]
+
+
+def test_scrapes_of_two_pods_are_no_pair() -> None:
+    with pytest.raises(InvalidInput, match="under the same labels") as refused:
+        read(engine(10, labels='pod="p0"'), engine(40, labels='pod="p1"'), seconds=30)
+    assert (refused.value.field, refused.value.value) == ("/prometheus/scrapes/1", "p1")
 
 
 def test_series_that_engines_behind_one_endpoint_share_count_for_the_whole_only() -> None:
