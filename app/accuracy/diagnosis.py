@@ -34,8 +34,9 @@ COARSE: Mapping[Bottleneck, frozenset[Bottleneck]] = {
     }),
     "decode": frozenset({
         "batch_too_small", "cpu_numa_affinity", "cpu_scheduler_overhead", "cpu_starvation", "cuda_graph_disabled", "cuda_graph_gap",
-        "decode_bandwidth", "host_gc_pause", "kv_preemption", "lora_overhead", "pcie_topology", "power_thermal_throttle", "prefill_decode_interference",
-        "quant_kernel_slow", "sampling_overhead", "spec_decode_low_acceptance", "structured_output_overhead", "tp_communication",
+        "decode_bandwidth", "host_gc_pause", "kv_preemption", "lora_overhead", "pcie_topology", "power_thermal_throttle",
+        "prefill_decode_interference", "quant_kernel_slow", "sampling_overhead", "spec_decode_low_acceptance",
+        "structured_output_overhead", "tp_communication",
     }),
     "memory": frozenset({"kv_capacity", "kv_preemption", "memory_fragmentation", "memory_oom_runtime"}),
     "outside_engine": frozenset({
