@@ -22,6 +22,8 @@ UNIT_ELSEWHERE = {
     ("Constraint", "per_replica"),
     ("Evidence", "observed"),  # the metric's name beside it
     ("Evidence", "threshold"),
+    ("Evidence", "baseline"),
+    ("Scrapes", "seconds_between"),  # the unit comes first
     ("Comparison", "number"),
     ("DiagnoseRequest", "thresholds"),
     ("Difference", "change"),  # relative
