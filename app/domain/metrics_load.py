@@ -79,6 +79,8 @@ class SchedulerMetrics(Given):
     """Largest batch (or number of tokens) for which the engine captured a CUDA graph; 0 without graphs."""
     cuda_graph_step_ratio: Share | None = None
     """Decode steps that ran from a captured CUDA graph / all decode steps; 0 when graphs are off."""
+    num_cuda_graph_steps: Count | None = None
+    """Decode steps that ran from a captured CUDA graph since the engine started; 0 when there are none."""
     num_kv_cache_tokens: Annotated[float, Field(ge=0, le=1e12)] | None = None
     """Token positions that the KV cache holds, as the engine reports it."""
     num_kv_cache_free_tokens: Annotated[float, Field(ge=0, le=1e12)] | None = None

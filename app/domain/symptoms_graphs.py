@@ -12,7 +12,8 @@ def _disabled(observation: Observation) -> Sight:
     if metrics.max_cuda_graph_batch_size is not None:
         disabled = metrics.max_cuda_graph_batch_size == 0
     elif metrics.cuda_graph_step_ratio is not None:
-        disabled = metrics.cuda_graph_step_ratio == 0
+        # Graphs that were replayed before exist: the batch has outgrown them.
+        disabled = metrics.cuda_graph_step_ratio == 0 and not metrics.num_cuda_graph_steps
     elif deployment is not None:
         disabled = deployment.enforce_eager
     else:

@@ -122,3 +122,23 @@ def _picked(pick: Pick, values: Sequence[float]) -> float:
 
 def _of_gauge(points: Sequence[object], pick: Pick = "mean") -> str:
     return "mean of the scrapes" if len(points) == 1 else f"mean of the scrapes, {pick} of {len(points)} series"
+
+
+@dataclass(frozen=True)
+class SinceStart:
+    """A counter as the later scrape holds it: what happened since the engine started, over all its series."""
+
+    metric: str
+    of: Sequence[Series]
+    is_counter: ClassVar[bool] = True
+
+    def read(self, window: Window) -> Iterator[Figure]:
+        """The count of the first name that the window holds."""
+        for each in self.of:
+            if points := window.of(each):
+                yield Figure(self.metric, sum(point.after for point in points), str(each), "as of the later scrape")
+                return
+
+    def names(self) -> Iterator[str]:
+        """Names that it looks for."""
+        return counter_names(self.of)

@@ -3,7 +3,7 @@
 import re
 
 from app.domain.units import GIB
-from app.importers.scrape_gauges import Amount, Level
+from app.importers.scrape_gauges import Amount, Level, SinceStart
 from app.importers.scrape_map import Fact, Known, ScrapeMap
 from app.importers.scrape_readings import Distribution, Rate, Ratio, series
 from app.importers.scrape_window import Series
@@ -27,6 +27,7 @@ SGLANG = ScrapeMap(
         Distribution("itl_{}_s", series("sglang:inter_token_latency_seconds", "sglang:time_per_output_token_seconds")),
         Distribution("e2e_{}_s", series("sglang:e2e_request_latency_seconds")),
         Distribution("queue_time_{}_s", series("sglang:queue_time_seconds", "sglang:queue_time_s")),
+        Level("queue_time_mean_s", series("sglang:avg_request_queue_latency")),
         Distribution("prefill_time_{}_s", (Series("sglang:per_stage_req_latency_seconds", {"stage": ["prefill_forward"]}),)),
         Distribution("grammar_time_{}_s", series("sglang:grammar_compilation_time_seconds")),
         Distribution("kv_load_time_{}_s", series("sglang:load_back_duration_seconds")),
@@ -60,6 +61,7 @@ SGLANG = ScrapeMap(
             "cuda_graph_step_ratio",
             [(Series(_PASSES, {"mode": ["decode_cuda_graph"]}), Series(_PASSES, {"mode": ["decode_cuda_graph", "decode_none"]}))],
         ),
+        SinceStart("num_cuda_graph_steps", [Series(_PASSES, {"mode": ["decode_cuda_graph"]})]),
         Level("spec_decode_acceptance_ratio", series("sglang:spec_accept_rate"), is_positive=True),
         Level("num_spec_tokens", series("sglang:spec_num_draft_tokens"), is_positive=True),
         Level("num_kv_cache_tokens", series("sglang:max_total_num_tokens"), is_positive=True),

@@ -97,6 +97,22 @@ vllm:time_per_output_token_seconds_sum{model_name="m"} 0.2
 """
 
 
+OLDER = {
+    "vllm 0.3": ('vllm:avg_generation_throughput_toks_per_s{model_name="m"} 120\n', {"output_tokens_per_s": 120}),
+    "vllm 0.6": ('vllm:spec_decode_draft_acceptance_rate{model_name="m"} 0.6\n', {"spec_decode_acceptance_ratio": 0.6}),
+    "sglang 0.4": ('sglang:avg_request_queue_latency{model_name="m"} 2.5\n', {"queue_time_mean_s": 2.5}),
+    "sglang, no speculation": (
+        'sglang:spec_accept_rate{model_name="m"} 0\nsglang:num_queue_reqs{model_name="m"} 0\n',
+        {"num_waiting_requests": 0},
+    ),
+}
+
+
+@pytest.mark.parametrize("version", OLDER)
+def test_gauges_of_older_versions(version: str) -> None:
+    assert measured(OLDER[version][0]) == OLDER[version][1]
+
+
 def test_names_between_the_versions_of_vllm() -> None:
     found = measured(OLD_VLLM)
     assert found.pop("itl_p50_s") == pytest.approx(0.02, abs=0.002)
@@ -116,7 +132,7 @@ def test_sglang() -> None:
     found = scraped.whole
     assert (scraped.engine, scraped.model) == ("sglang", "llama-3.1-8b")
     assert found.request_rps == pytest.approx(true["finished"] / SECONDS)
-    assert found.cuda_graph_step_ratio == 0
+    assert (found.cuda_graph_step_ratio, found.num_cuda_graph_steps) == (0, 2947)
     assert found.num_kv_cache_tokens == 412_000
     assert found.num_engine_cpu_cores_used == pytest.approx(0.7, rel=0.01)
     assert found.num_running_requests == sum(true["running"]) / 2
@@ -193,6 +209,21 @@ SMALL: dict[str, tuple[str, dict[str, Any]]] = {
         'inference_model_request_duration_seconds_count{model_name="m"} 95\n'
         'inference_model_request_duration_seconds_sum{model_name="m"} 0\n',
         {"failed_request_ratio": 0.05, **{f"client_e2e_{level}_s": 0 for level in (*PERCENTILES, "mean")}},
+    ),
+    "dynamo-frontend": (
+        'dynamo_frontend_time_to_first_token_seconds_bucket{model="m",le="+Inf"} 4\n'
+        'dynamo_frontend_time_to_first_token_seconds_count{model="m"} 4\n'
+        'dynamo_frontend_time_to_first_token_seconds_sum{model="m"} 2\n'
+        'dynamo_frontend_inflight_requests{model="m"} 7\n'
+        'dynamo_frontend_model_total_kv_blocks{model="m"} 1000\n'
+        'dynamo_frontend_model_kv_cache_block_size{model="m"} 16\n'
+        'dynamo_frontend_model_max_num_seqs{model="m"} 256\n',
+        {
+            "client_ttft_mean_s": 0.5,
+            "num_concurrent_requests": 7,
+            "max_num_seqs": 256,
+            "num_kv_cache_tokens": 16_000,
+        },
     ),
     "cadvisor": (
         'container_cpu_cfs_periods_total{container="vllm",pod="a"} 1000\n'
