@@ -38,7 +38,7 @@ class Histogram(NamedTuple):
         return None if self.total is None or self.num_values <= 0 else self.total / self.num_values
 
     def quantile(self, share: float) -> Quantile | None:
-        """The value that a share of all values does not exceed; None without values.
+        """The value that a share of all values does not exceed; None without values, and where no bound says anything of it.
 
         The bucket is exact. Inside it the values are spread evenly, as Prometheus assumes (https://prometheus.io/docs/prometheus/latest/
         querying/functions/#histogram_quantile), unless the sum of all values rules that out: 1,000 queue times of 1 ms fall into a bucket
@@ -57,7 +57,7 @@ class Histogram(NamedTuple):
                     return Quantile(bound, bound, bound)
                 return Quantile(lower + width * spread(self._mean_inside(place), (rank - below) / (up_to - below)), lower, bound)
             lower, below = max(bound, 0.0), up_to
-        return Quantile(lower, lower, INFINITE)
+        return Quantile(lower, lower, INFINITE) if lower > 0 else None
 
     def _mean_inside(self, place: int) -> float:
         """Mean of a bucket's values as a share of its width: 1/2, or what the sum allows that is nearest.

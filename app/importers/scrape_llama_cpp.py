@@ -8,6 +8,7 @@ from app.importers.scrape_readings import Rate, Ratio, series
 from app.importers.scrape_window import Series
 
 _PROMPT, _PREDICTED = Series("llamacpp:prompt_tokens"), Series("llamacpp:tokens_predicted")
+_DRAFTED = Series("llamacpp:spec_decode_num_draft_tokens")
 
 LLAMA_CPP = ScrapeMap(
     engine="llama.cpp",
@@ -20,6 +21,8 @@ LLAMA_CPP = ScrapeMap(
         Rate("output_tokens_per_s", (_PREDICTED,)),
         Amount("num_running_requests", series("llamacpp:requests_processing")),
         Amount("num_waiting_requests", series("llamacpp:requests_deferred")),
+        Ratio("spec_decode_acceptance_ratio", [(Series("llamacpp:spec_decode_num_accepted_tokens"), _DRAFTED)]),
+        Ratio("num_spec_tokens", [(_DRAFTED, Series("llamacpp:spec_decode_num_drafts"))]),
         Level("kv_cache_usage_ratio", series("llamacpp:kv_cache_usage_ratio")),
     ),
     sources=("https://github.com/ggml-org/llama.cpp/blob/master/tools/server/README.md",),

@@ -12,7 +12,7 @@ from app.domain.metrics import Metrics
 from app.domain.provenance import Note
 from app.domain.units import seconds as written
 from app.importers.scrape_figures import facts_of, figures_of, metrics_of, notes_of, read_from
-from app.importers.scrape_gateway import GATEWAY
+from app.importers.scrape_gateway import DYNAMO_FRONTEND, GATEWAY
 from app.importers.scrape_gen_ai import GEN_AI
 from app.importers.scrape_groups import Engine, Grouped, grouped, one_model
 from app.importers.scrape_hardware import CADVISOR, DCGM
@@ -28,7 +28,7 @@ from app.importers.scrape_vllm import VLLM
 from app.importers.scrape_window import Window
 
 ENGINES: tuple[ScrapeMap, ...] = (VLLM, SGLANG, TRTLLM_SERVE, TRITON, TGI, LLAMA_CPP, GEN_AI)
-COMPANIONS: tuple[ScrapeMap, ...] = (DCGM, CADVISOR, GATEWAY)
+COMPANIONS: tuple[ScrapeMap, ...] = (DCGM, CADVISOR, GATEWAY, DYNAMO_FRONTEND)
 MAX_ENGINES = 1000
 MAX_NAMED = 8
 

@@ -1,5 +1,8 @@
 """Time, restarts, several engines and several models of scrapes."""
 
+import contextlib
+import math
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -245,3 +248,23 @@ def test_the_running_batch_is_a_mean_over_the_time_where_many_requests_ended_in_
         return engine(finished) + own + f'{name}_sum{{model_name="m"}} {finished * stay_s}\n'
 
     assert read(text(0), text(requests), seconds=60).whole.num_running_requests == expected
+
+
+VALUES = st.one_of(st.floats().map(str), st.integers(-(10**320), 10**320).map(str), st.sampled_from(["NaN", "+Inf", "", "x", "0"]))
+
+
+@given(
+    edits=st.lists(st.tuples(st.integers(0, 1), st.integers(0, 13), VALUES), max_size=8),
+    seconds=st.one_of(st.none(), st.floats(1e-300, 1e300)),
+)
+def test_whatever_the_values_are_there_are_metrics_or_a_refusal(edits: list[tuple[int, int, str]], seconds: float | None) -> None:
+    texts = [two(10, 20), two(50, 60)]
+    for which, number, value in edits:
+        lines = texts[which].splitlines()
+        lines[number] = f"{lines[number].rsplit(' ', 1)[0]} {value}"
+        texts[which] = "\n".join(lines) + "\n"
+    with contextlib.suppress(InvalidInput):
+        whole = read(*texts, seconds=seconds).whole
+        levels = [value for level in ("p50", "p90", "p95", "p99") if (value := whole.latency("ttft", level)) is not None]
+        assert levels == sorted(levels)
+        assert all(math.isfinite(whole.get(name) or 0) for name in whole.measured())
