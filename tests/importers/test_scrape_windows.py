@@ -265,6 +265,6 @@ def test_whatever_the_values_are_there_are_metrics_or_a_refusal(edits: list[tupl
         texts[which] = "\n".join(lines) + "\n"
     with contextlib.suppress(InvalidInput):
         whole = read(*texts, seconds=seconds).whole
-        levels = [value for level in ("p50", "p90", "p95", "p99") if (value := whole.latency("ttft", level)) is not None]
+        levels = [found for level in ("p50", "p90", "p95", "p99") if (found := whole.latency("ttft", level)) is not None]
         assert levels == sorted(levels)
         assert all(math.isfinite(whole.get(name) or 0) for name in whole.measured())
