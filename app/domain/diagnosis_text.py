@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from app.domain.evidence import OBJECTIVES, Evidence
+from app.domain.metrics_latency import LATENCIES, PERCENTILES
 from app.domain.observation import Observation
 from app.domain.provenance import Note
 from app.domain.units import plain, seconds
@@ -32,7 +33,7 @@ def warnings(observation: Observation, lines: Sequence[Evidence]) -> list[Note]:
             "little; give sm_active_ratio and dram_active_ratio."
         )
         notes.append(Note(code="weak_metric", message=message))
-    if means := sorted({line.metric for line in lines if "_mean_" in line.metric and line.unit in ("s", "ratio")}):
+    if means := sorted({line.metric for line in lines if _stands_for_its_percentiles(line.metric, observation)}):
         message = f"{', '.join(means)}: a mean hides the tail and is diluted by requests from before the problem; give percentiles."
         notes.append(Note(code="mean_instead_of_percentile", message=message))
     reported = observation.metrics.max_num_seqs
@@ -44,3 +45,11 @@ def warnings(observation: Observation, lines: Sequence[Evidence]) -> list[Note]:
         )
         notes.append(Note(code="effective_differs_from_configured", message=message))
     return notes
+
+
+def _stands_for_its_percentiles(metric: str, observation: Observation) -> bool:
+    """Whether a mean latency was judged because no percentile of it was measured."""
+    family, _, statistic = metric.removesuffix("_s").rpartition("_")
+    if statistic != "mean" or family not in LATENCIES:
+        return False
+    return all(observation.metrics.latency(family, each) is None for each in PERCENTILES)
