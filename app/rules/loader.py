@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from importlib.resources.abc import Traversable
+from typing import Any
 
 import yaml
 from pydantic import ValidationError
@@ -14,7 +15,11 @@ class BrokenRule(Exception):
     """A rule file that cannot be used; the message names the file and the field."""
 
 
-class _UniqueKeys(yaml.SafeLoader):
+_SafeLoader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+"""The parser in C where the library has it: ten times as fast, and every start reads all rules."""
+
+
+class _UniqueKeys(_SafeLoader):  # type: ignore[misc]
     """Refuses a key that is given twice, of which YAML would silently keep the last."""
 
 
