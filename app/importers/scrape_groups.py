@@ -55,15 +55,10 @@ class Grouped(NamedTuple):
     """Pods or hosts that the last scrape does not hold."""
 
 
-def models_of(text: Exposition) -> list[str]:
-    """Every model that the series name."""
-    found = {value for values in text.series.values() for labels in values for name, value in labels if name in MODEL_LABELS and value}
-    return sorted(found)
-
-
-def one_model(text: Exposition, model_name: str | None, *, pointer: str) -> str | None:
+def one_model(of: ScrapeMap, text: Exposition, model_name: str | None, *, pointer: str) -> str | None:
     """The model to read; raises InvalidInput where the text is of several and the caller names none, or one that is not among them."""
-    models = models_of(text)
+    named = (labels for name in text.series.keys() & of.named for labels in text.series[name])
+    models = sorted({value for labels in named for label, value in labels if label in MODEL_LABELS and value})
     if model_name is not None and model_name in models:
         return model_name
     shown = ", ".join(models[:MAX_NAMED_MODELS]) + ("…" if len(models) > MAX_NAMED_MODELS else "")

@@ -7,7 +7,7 @@ parser of prometheus_client takes four times as long as a request may.
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple
 
 from app.domain.errors import InvalidInput
@@ -50,14 +50,19 @@ class Exposition(NamedTuple):
     """Every name in the text, read or not."""
 
 
-def read_exposition(text: str, wanted: Callable[[str], str | None], *, pointer: str) -> Exposition:
+def read_exposition(
+    text: str, wanted: Callable[[str], str | None], *, pointer: str, of_each_process: Collection[str] = frozenset()
+) -> Exposition:
     """The samples of a text whose names `wanted` gives a name of ours.
 
-    Arguments: the text, a function from a name in the text to the name it is read under (None: not read), the place in the request.
+    Arguments: the text, a function from a name in the text to the name it is read under (None: not read), the place in the request, and
+    names that every process exports: where texts of several processes stand together it is not known whose they are, so they are left
+    out.
     Raises InvalidInput with the line's number and text where a line is no sample, where one series comes twice, and for an empty text.
     """
     series: dict[str, dict[Labels, float]] = {}
     known: dict[str, str | None] = {}
+    unclear: set[str] = set()
     latest: float | None = None
     lines = text.split("\n")
     if len(lines) > MAX_LINES:
@@ -85,12 +90,14 @@ def read_exposition(text: str, wanted: Callable[[str], str | None], *, pointer: 
             continue
         labels = _labels(labelled, number, line, pointer)
         values = series.setdefault(ours, {})
-        if values.setdefault(labels, measured) != measured:
+        if values.setdefault(labels, measured) != measured and name in of_each_process:
+            unclear.add(ours)
+        elif values[labels] != measured:
             detail = f"Line {number} gives a series a second value: {_quoted(line)}. Texts of several engines need a label for each."
             raise InvalidInput(detail, field=pointer, value=_quoted(line), expected="each series once")
     if not known:
         raise InvalidInput("The text holds no sample.", field=pointer, value=_quoted(text.strip()), expected=EXPECTED)
-    return Exposition(series, _seconds(latest), frozenset(known))
+    return Exposition({name: series[name] for name in series.keys() - unclear}, _seconds(latest), frozenset(known))
 
 
 def _labels(labelled: str | None, number: int, line: str, pointer: str) -> Labels:

@@ -13,6 +13,8 @@ from app.importers.scrape_window import Points
 STARTED = "process_start_time_seconds"
 CLOCKS = ("node_time_seconds", "process_uptime_seconds", "system_uptime_seconds")
 """Gauges that show the time or the age of a process."""
+OF_EACH_PROCESS = frozenset({STARTED, "process_cpu_seconds_total", "process_uptime_seconds"})
+"""Names that the client libraries of Prometheus export for every process."""
 MAX_SECONDS = 1e7
 AGREES_RATIO = 0.1
 """The caller's seconds and the text's own time may differ by this share before it is said."""

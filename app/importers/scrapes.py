@@ -23,7 +23,7 @@ from app.importers.scrape_sglang import SGLANG
 from app.importers.scrape_tensorrt_llm import TRITON, TRTLLM_SERVE
 from app.importers.scrape_text import Exposition, read_exposition
 from app.importers.scrape_tgi import TGI
-from app.importers.scrape_time import CLOCKS, STARTED, checked_seconds, seconds_between, seconds_since_start
+from app.importers.scrape_time import CLOCKS, OF_EACH_PROCESS, STARTED, checked_seconds, seconds_between, seconds_since_start
 from app.importers.scrape_vllm import VLLM
 from app.importers.scrape_window import Window
 
@@ -76,10 +76,13 @@ def read_scrapes(
         raise InvalidInput(detail, field=f"{pointer}/scrapes", value=len(given), expected="one scrape, or two of one target")
     checked_seconds(seconds, len(given), pointer=pointer)
     places = [pointer] if isinstance(scrapes, str) else [f"{pointer}/scrapes/{index}" for index in range(len(given))]
-    texts = [read_exposition(text, _names(maps), pointer=place) for text, place in zip(given, places, strict=True)]
+    names = _names(maps)
+    texts = [
+        read_exposition(text, names, pointer=place, of_each_process=OF_EACH_PROCESS) for text, place in zip(given, places, strict=True)
+    ]
     notes: list[Note] = []
     of = _engine(texts, maps, places, notes)
-    model = one_model(texts[-1], model_name, pointer=pointer)
+    model = one_model(of, texts[-1], model_name, pointer=pointer)
     found, length = _window(of, texts, model, seconds, notes, pointer)
     if len(found.engines) > MAX_ENGINES:
         detail = f"The text holds {len(found.engines)} engines."

@@ -224,6 +224,17 @@ def test_metrics_of_a_companion_in_the_engines_text_are_said_and_read_when_asked
     assert (beside.engine, beside.whole.gpu_utilization_ratio) == ("dcgm", 0.5)
 
 
+def test_texts_of_several_processes_may_stand_together() -> None:
+    """Each has its own start and CPU time under one name: whose is whose is not known."""
+    processes = "".join(f"process_start_time_seconds {BASE + at}\nprocess_cpu_seconds_total {at}\n" for at in (1, 2))
+    scraped = read(stamped(1, BASE + 60) + processes + "DCGM_FI_DEV_GPU_UTIL 50\n")
+    assert (scraped.engine, scraped.seconds, scraped.whole.uptime_s) == ("vllm", None, None)
+
+
+def test_models_of_what_stands_beside_the_engine_are_not_its_own() -> None:
+    assert read(engine(1) + 'inference_objective_request_total{model_name="alias"} 3\n').model == "m"
+
+
 def test_a_text_alone_is_refused_at_its_own_place() -> None:
     with pytest.raises(InvalidInput) as refused:
         read_scrapes("oops", None, pointer="/prometheus")
