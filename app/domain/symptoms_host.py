@@ -90,7 +90,7 @@ def _beyond_communication(observation: Observation) -> Sight:
     if share is None or now is None or before is None:
         parts = (("communication_time_ratio", share), (name, now), (f"baseline.{name}", before))
         return Absent(tuple(each for each, value in parts if value is None))
-    value = min(now / before * (1 - share), NEVER) if before else NEVER
+    value = min(now / before, NEVER) * (1 - share) if before else NEVER  # the cap first: an infinite quotient times 0 is no number
     step = Step(
         name="slowdown_without_communication_ratio",
         formula=f"{name} / earlier {name} x (1 - communication_time_ratio)",

@@ -93,6 +93,11 @@ def values(symptom: str, observation: Observation) -> dict[str | None, float]:
             observe({"communication_time_ratio": 0.5, "tpot_p50_s": 0.04}, baseline={"tpot_p50_s": 0}),
             {None: NEVER},
         ),
+        (
+            "slowdown_without_communication_ratio",
+            observe({"communication_time_ratio": 1, "tpot_p50_s": 1e7}, baseline={"tpot_p50_s": 1e-320}),
+            {None: 0},
+        ),
         ("tpot_slowdown_ratio", observe({"step_time_mean_s": 0.3}, baseline={"step_time_mean_s": 0.2}), {None: 1.5}),
         ("ttft_slowdown_ratio", observe({"client_ttft_p50_s": 3}, baseline={"client_ttft_p50_s": 1}), {None: 3}),
     ],
