@@ -1,6 +1,6 @@
 """From metrics to ranked findings: which rules fire, how sure that is, and what to measure next."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
 
@@ -15,6 +15,7 @@ from app.domain.observation import Observation
 from app.domain.provenance import Note, Versions
 from app.domain.rule import Comparison, LatencyFamily, Rule
 from app.domain.rule_outcomes import evaluate
+from app.domain.thresholds import Overrides
 from app.domain.workload import Slo
 
 
@@ -27,7 +28,7 @@ class _Health:
     missing: tuple[str, ...]
 
 
-def diagnose(rules: Sequence[Rule], observation: Observation, *, overrides: Mapping[str, float], versions: Versions) -> Diagnosis:
+def diagnose(rules: Sequence[Rule], observation: Observation, *, overrides: Overrides, versions: Versions) -> Diagnosis:
     """Evaluate every rule on an observation and rank what fires.
 
     `overrides` replaces thresholds by `<rule>.<name>` and default objectives by `objective.<name>`, each in the unit of its metric.

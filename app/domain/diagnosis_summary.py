@@ -13,6 +13,7 @@ MAX_RIVALS = 2
 
 _ORIGINS: Mapping[ThresholdBasis, str] = {
     "request": "your threshold",
+    "profile": "from your profile",
     "slo": "from the SLO",
     "baseline": "from the baseline",
     "planner": "as planned",

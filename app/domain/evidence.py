@@ -10,13 +10,14 @@ from app.domain.observation import Absent, Observation, Reading
 from app.domain.provenance import Step
 from app.domain.rule import AllOf, AnyKnown, AnyOf, Comparison, Condition, LatencyFamily, Operator
 from app.domain.symptoms import read
+from app.domain.thresholds import Overrides
 from app.domain.value import Value
 
-ThresholdBasis = Literal["request", "slo", "baseline", "planner", "symptom", "default", "rule"]
+ThresholdBasis = Literal["request", "profile", "slo", "baseline", "planner", "symptom", "default", "rule"]
 """Where a threshold comes from.
 
-An override in the request, the SLO, the baseline, what the planner expects of the deployment, another symptom, the default objective, or
-the rule's file.
+An override in the request or in the saved profile that it names, the SLO, the baseline, what the planner expects of the deployment,
+another symptom, the default objective, or the rule's file.
 """
 
 OBJECTIVES: Mapping[str, float] = {
@@ -78,10 +79,10 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Evaluator:
-    """An observation with the thresholds that the request replaced, and the rule whose comparisons are evaluated."""
+    """An observation with the thresholds that are replaced, and the rule whose comparisons are evaluated."""
 
     observation: Observation
-    overrides: Mapping[str, float] = field(default_factory=dict)
+    overrides: Overrides = field(default_factory=Overrides)
     rule: str = "objective"
 
     def evaluate(self, condition: Condition) -> Verdict:
@@ -123,10 +124,10 @@ class Evaluator:
         if isinstance(sight, Absent):
             return Verdict(None, missing=sight.missing)
         name = f"{self.rule}.{comparison.name}"
-        override = self.overrides.get(name)
+        override = self.overrides.find(name)
         pairs: list[_Pair]
         if override is not None:
-            pairs = [_Pair(reading, override, "request") for reading in sight]
+            pairs = [_Pair(reading, *override) for reading in sight]
         else:
             found = self._references(comparison, sight)
             if isinstance(found, Absent):
@@ -206,13 +207,15 @@ class Evaluator:
         if name not in OBJECTIVES:
             promised_of = [level for level in ("p95", "p99") if getattr(slo, f"{family}_{level}_s", None) is not None]
             return Absent(tuple(f"{family}_{level}_s" for level in promised_of) or (f"slo.{family}_p95_s",))
-        basis: ThresholdBasis = "request" if name in self.overrides else "default"
+        override = self.overrides.find(name)
+        basis: ThresholdBasis = "default" if override is None else override[1]
         without_means = [reading for reading in readings if reading.statistic != "mean"]
         return [_Pair(reading, self.objective(name) * times, basis) for reading in without_means or readings]
 
     def objective(self, name: str) -> float:
-        """A figure of OBJECTIVES, or what the request has put in its place."""
-        return self.overrides.get(name, OBJECTIVES[name])
+        """A figure of OBJECTIVES, or what the request or its profile has put in its place."""
+        override = self.overrides.find(name)
+        return OBJECTIVES[name] if override is None else override[0]
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,12 @@
 """Every rule evaluated on one observation, children under their parents."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from app.domain.evidence import Evaluator, Verdict
 from app.domain.observation import Observation
 from app.domain.rule import Hint, Rule
+from app.domain.thresholds import Overrides
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ class Outcome:
         return [verdict for _, verdict in (*self.objections, *self.support) if verdict.held is None]
 
 
-def evaluate(rules: Sequence[Rule], observation: Observation, overrides: Mapping[str, float]) -> Sequence[Outcome]:
+def evaluate(rules: Sequence[Rule], observation: Observation, overrides: Overrides) -> Sequence[Outcome]:
     """The outcome of every rule, in their order.
 
     A rule with parents fires when its condition holds and one of them fires; it is silent when its condition fails or all of them are

@@ -1,6 +1,5 @@
 """Use case: diagnose what a caller measured."""
 
-import difflib
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
@@ -10,23 +9,21 @@ from pydantic_core import InitErrorDetails
 from app.domain.catalog import Catalog
 from app.domain.deployment import Deployment
 from app.domain.diagnosis import diagnose as diagnose_observation
-from app.domain.errors import UnknownName
-from app.domain.evidence import OBJECTIVES
 from app.domain.finding import Diagnosis
-from app.domain.json_pointer import json_pointer
 from app.domain.metrics import Metrics
 from app.domain.observation import Observation
 from app.domain.provenance import Note
 from app.domain.rule import Figure, Rule
 from app.domain.symptoms_batch import PREALLOCATING_ENGINES
+from app.domain.thresholds import MAX_THRESHOLDS, Overrides, ThresholdName
 from app.domain.value import Given
 from app.domain.workload import Slo, Workload
 from app.services.expectation import expectation_of
 from app.services.measured import MAX_REPLICAS, MAX_RESULTS_FILES, Measured, Replica, ResultsFile, Scrapes, ScrapeText, measured
 from app.services.requests import GpuRef, ModelRef
+from app.services.thresholds import check_names
 from app.services.versions import versions_of
 
-MAX_THRESHOLDS = 200
 MAX_NAMED_UNREAD = 20
 _DOUBTS: frozenset[str] = frozenset()
 """Codes of what was read that make the conclusion less sure."""
@@ -34,9 +31,6 @@ _DOUBTS: frozenset[str] = frozenset()
 
 def _as_list(value: object) -> object:
     return [value] if isinstance(value, str) else value
-
-
-ThresholdName = Annotated[str, Field(max_length=130)]
 
 
 Part = Literal["silent", "not_evaluated"]
@@ -99,7 +93,7 @@ class DiagnoseRequest(Given):
 
 def diagnose(catalog: Catalog, rules: Sequence[Rule], request: DiagnoseRequest) -> Diagnosis:
     """The probable bottlenecks behind what a request gives; raises UnknownName for a threshold that no rule has, PlannerError."""
-    _check_names(request.thresholds, rules)
+    check_names(request.thresholds, rules)
     found = measured(
         metrics=request.metrics,
         prometheus=request.prometheus,
@@ -126,7 +120,7 @@ def diagnose(catalog: Catalog, rules: Sequence[Rule], request: DiagnoseRequest) 
         found.replicas,
         request.lightest or found.lightest,
     )
-    answer = diagnose_observation(rules, observation, overrides=request.thresholds, versions=versions_of(catalog))
+    answer = diagnose_observation(rules, observation, overrides=Overrides(request.thresholds), versions=versions_of(catalog))
     return _with_what_was_read(answer, found, request)
 
 
@@ -148,16 +142,3 @@ def _with_what_was_read(answer: Diagnosis, found: Measured, request: DiagnoseReq
             "not_evaluated": answer.not_evaluated if "not_evaluated" in request.include else [],
         }
     )
-
-
-def _check_names(thresholds: Mapping[str, float], rules: Sequence[Rule]) -> None:
-    if not thresholds:
-        return
-    known = {*OBJECTIVES, *(f"{rule.id}.{comparison.name}" for rule in rules for comparison in rule.comparisons())}
-    for name in thresholds:
-        if name not in known:
-            nearest = tuple(difflib.get_close_matches(name, known, n=5, cutoff=0.5))
-            hint = f"; nearest: {', '.join(nearest)}" if nearest else ""
-            raise UnknownName(
-                f"no threshold is called {name!r}{hint}", nearest=nearest, field=json_pointer("thresholds", name), value=thresholds[name]
-            )

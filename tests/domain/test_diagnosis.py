@@ -18,6 +18,7 @@ from app.domain.metrics_load import LENGTHS
 from app.domain.observation import Observation
 from app.domain.provenance import Versions
 from app.domain.rule import Rule
+from app.domain.thresholds import Overrides
 from app.domain.workload import Slo, Workload
 from app.rules.loader import load_rules
 
@@ -40,7 +41,7 @@ def ask(
     """The diagnosis of metrics."""
     before = None if baseline is None else Metrics.model_validate(baseline)
     observation = Observation(Metrics.model_validate(metrics), before, slo, deployment, workload)
-    return diagnose(rules, observation, overrides=overrides or {}, versions=VERSIONS)
+    return diagnose(rules, observation, overrides=Overrides(overrides or {}), versions=VERSIONS)
 
 
 counts = st.integers(0, 6)

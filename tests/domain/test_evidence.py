@@ -12,6 +12,7 @@ from app.domain.evidence import Evaluator, Evidence
 from app.domain.metrics import Metrics
 from app.domain.observation import Observation
 from app.domain.rule import AllOf, AnyOf, Comparison, Condition
+from app.domain.thresholds import Overrides
 from app.domain.workload import Slo
 
 
@@ -22,7 +23,7 @@ def compare(metric: str, op: Any, **reference: Any) -> Comparison:
 
 def line(comparison: Comparison, observation: Observation, overrides: Mapping[str, float] | None = None) -> Evidence:
     """The evidence of a comparison that can be made."""
-    (found,) = Evaluator(observation, overrides or {}, "rule").compare(comparison).evidence
+    (found,) = Evaluator(observation, Overrides(overrides or {}), "rule").compare(comparison).evidence
     return found
 
 

@@ -14,6 +14,7 @@ from app.domain.finding import Diagnosis, Finding
 from app.domain.metrics import Metrics
 from app.domain.observation import Observation
 from app.domain.provenance import Versions
+from app.domain.thresholds import Overrides
 from app.rules.loader import load_rules
 from app.services.diagnosis import DiagnoseRequest, diagnose
 
@@ -37,7 +38,9 @@ def answer(case: Case) -> Diagnosis:
         seen = Observation(
             request.metrics or Metrics(), request.baseline, request.slo, request.deployment, expectation=Expectation(expected, expected)
         )
-        return diagnose_observation(tuple(RULES.values()), seen, overrides=request.thresholds, versions=Versions(planner="1", catalog="2"))
+        return diagnose_observation(
+            tuple(RULES.values()), seen, overrides=Overrides(request.thresholds), versions=Versions(planner="1", catalog="2")
+        )
     return diagnose(Catalog(gpus={}, models={}, prices={}, version="test"), tuple(RULES.values()), request)
 
 
