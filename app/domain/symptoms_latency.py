@@ -79,7 +79,7 @@ FAMILIES = ("ttft", "tpot", "itl", "e2e", "queue_time", "prefill_time", "client_
 
 LATENCY_SYMPTOMS: Mapping[str, Symptom] = {
     **{family: _latency(family) for family in FAMILIES},
-    **{f"{part}_share_of_ttft": _share_of_ttft(part) for part in ("queue_time", "prefill_time", "kv_load_time")},
+    **{f"{part}_share_of_ttft": _share_of_ttft(part) for part in ("queue_time", "prefill_time")},
     "queue_time_share_of_ttft_p50": _share_of_ttft("queue_time", ("p50",)),
     **{f"{family}_tail_ratio": _latency_tail(family) for family in ("ttft", "tpot", "itl", "e2e")},
     **{f"{family}_tail_ratio": _length_tail(family) for family in ("input", "output")},

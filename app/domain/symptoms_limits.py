@@ -127,9 +127,14 @@ def _service_growth(observation: Observation) -> Sight:
     return Absent(("e2e_mean_s", "queue_time_mean_s") if observation.lightest else ("lightest.e2e_mean_s", "lightest.queue_time_mean_s"))
 
 
-REPLICA_METRICS = ("num_running_requests", "num_waiting_requests", "request_rps", "output_tokens_per_s", "kv_cache_usage_ratio")
-LEAST_LOAD = {"num_running_requests": 4.0, "num_waiting_requests": 4.0, "request_rps": 0.1, "output_tokens_per_s": 10.0,
-              "kv_cache_usage_ratio": 0.2}  # fmt: skip
+REPLICA_METRICS = (
+    "num_running_requests", "num_waiting_requests", "request_rps", "input_tokens_per_s", "output_tokens_per_s", "kv_cache_usage_ratio",
+    "sm_active_ratio",
+)  # fmt: skip
+LEAST_LOAD = {
+    "num_running_requests": 4.0, "num_waiting_requests": 4.0, "request_rps": 0.1, "input_tokens_per_s": 100.0, "output_tokens_per_s": 10.0,
+    "kv_cache_usage_ratio": 0.2, "sm_active_ratio": 0.3,
+}  # fmt: skip
 """Load of the busiest replica from which its distance to the others means anything: single requests are never shared evenly."""
 
 

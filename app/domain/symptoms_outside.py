@@ -182,6 +182,7 @@ OUTSIDE_SYMPTOMS: Mapping[str, Symptom] = {
     "client_itl_tail_ratio": _client_itl_tail,
     "preprocess_time_share_ratio": _share_of_request("preprocess_time"),
     "grammar_time_share_ratio": _share_of_request("grammar_time"),
+    "kv_load_time_share_ratio": _share_of_request("kv_load_time"),
     "preparation_use_ratio": _preparation_use,
     "mean_ttft_growth_ratio": _growth("mean_ttft_growth_ratio", ("ttft", "client_ttft"), ("mean",)),
     "ttft_percentile_growth_ratio": _growth("ttft_percentile_growth_ratio", ("ttft", "client_ttft"), PERCENTILES),

@@ -86,7 +86,7 @@ def missing(symptom: str, observation: Observation) -> set[str]:
         ("step_to_budget_ratio", {"tokens_per_step": 1024, "max_num_batched_tokens": 2048}, 0.5),
         ("pause_to_prefill_ratio", {"itl_p99_s": 4, "prefill_time_p99_s": 8}, 0.5),
         ("threads_to_quota_ratio", {"num_cpu_threads": 86, "num_cpu_cores_limit": 4}, 21.5),
-        ("kv_load_time_share_of_ttft", {"kv_load_time_mean_s": 3, "ttft_mean_s": 4}, 0.75),
+        ("kv_load_time_share_ratio", {"kv_load_time_mean_s": 3, "ttft_mean_s": 4}, 0.75),
         ("cuda_graphs_disabled", {"max_cuda_graph_batch_size": 0}, 1),
         ("cuda_graphs_disabled", {"max_cuda_graph_batch_size": 64, "cuda_graph_step_ratio": 0}, 0),  # captured and never used: a gap
         ("cuda_graphs_disabled", {"cuda_graph_step_ratio": 0}, 1),
