@@ -8,9 +8,9 @@ from typing import Annotated, get_args
 import typer
 
 from app.accuracy.calibration import Part, calibration_accuracy, calibration_summary
-from app.accuracy.diagnosis import score_incidents
+from app.accuracy.diagnosis import scored_sets
 from app.accuracy.diagnosis_records import read_incidents
-from app.accuracy.diagnosis_report import ScoredSet, diagnosis_report, diagnosis_summary
+from app.accuracy.diagnosis_report import diagnosis_report, diagnosis_summary
 from app.accuracy.load_records import read_loads
 from app.accuracy.memory import memory_accuracy
 from app.accuracy.performance import speed_accuracy
@@ -125,20 +125,7 @@ def causes_against_records(
     catalog, rules = CatalogHolder().current, load_rules()
     recorded = read_incidents(cases or DIAGNOSIS_CASES)
     fresh = read_incidents(FRESH_DIAGNOSIS_CASES) if cases is None and FRESH_DIAGNOSIS_CASES.exists() else []
-    parts = {
-        "recorded": recorded,
-        "fresh": [each for each in fresh if not each.incident.apart],
-        "fresh, kept apart": [each for each in fresh if each.incident.apart],
-    }
-    sets = {
-        name: ScoredSet(
-            alone=score_incidents(catalog, rules, reads, with_evidence=False),
-            with_evidence=score_incidents(catalog, rules, reads, with_evidence=True),
-            apart=reads[0].incident.apart,
-        )
-        for name, reads in parts.items()
-        if reads
-    }
+    sets = scored_sets(catalog, rules, recorded, fresh)
     if as_json:
         sys.stdout.write(json.dumps({name: scored.model_dump(mode="json") for name, scored in sets.items()}, indent=2))
         return

@@ -92,6 +92,15 @@ class DiagnosisScore(Value):
     num_confidently_wrong: int
 
 
+class ScoredSet(Value):
+    """A set of incidents, scored without and with what told the cause apart."""
+
+    alone: Sequence[IncidentScore]
+    with_evidence: Sequence[IncidentScore]
+    apart: bool = False
+    """Counted only: what was missed is not shown to whoever writes rules."""
+
+
 def related_to(cause: Bottleneck, secondary: Bottleneck | None) -> frozenset[Bottleneck]:
     """What may be said of an incident without naming its cause and without being wrong."""
     causes = frozenset({cause} if secondary is None else {cause, secondary})
@@ -121,6 +130,27 @@ def score_incident(catalog: Catalog, rules: Sequence[Rule], read: ReadIncident, 
 def score_incidents(catalog: Catalog, rules: Sequence[Rule], reads: Iterable[ReadIncident], *, with_evidence: bool) -> list[IncidentScore]:
     """The same for every incident."""
     return [score_incident(catalog, rules, read, with_evidence=with_evidence) for read in reads]
+
+
+def scored_sets(
+    catalog: Catalog, rules: Sequence[Rule], recorded: Iterable[ReadIncident], fresh: Iterable[ReadIncident]
+) -> dict[str, ScoredSet]:
+    """The recorded incidents, the fresh ones and those of them kept apart, each set scored; one without incidents is left out."""
+    fresh = list(fresh)
+    parts = {
+        "recorded": list(recorded),
+        "fresh": [each for each in fresh if not each.incident.apart],
+        "fresh, kept apart": [each for each in fresh if each.incident.apart],
+    }
+    return {
+        name: ScoredSet(
+            alone=score_incidents(catalog, rules, reads, with_evidence=False),
+            with_evidence=score_incidents(catalog, rules, reads, with_evidence=True),
+            apart=all(each.incident.apart for each in reads),
+        )
+        for name, reads in parts.items()
+        if reads
+    }
 
 
 def counted(scores: Iterable[IncidentScore]) -> DiagnosisScore:

@@ -3,25 +3,15 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 
-from app.accuracy.diagnosis import BLAMELESS, DiagnosisScore, IncidentScore, Named, counted, related_to
+from app.accuracy.diagnosis import BLAMELESS, DiagnosisScore, IncidentScore, Named, ScoredSet, counted, related_to
 from app.accuracy.diagnosis_records import ReadIncident
 from app.accuracy.report import markdown_rows
-from app.domain.value import Value
 
 GOALS = "at least 70 %", "at least 90 %", "", "", "", "at most 3 %"
 """What is asked of the incidents whose metrics suffice, by column."""
 BANDS = (0.0, 0.5, 0.7, 0.85, 1.0)
 """Bounds of confidence between which first findings are counted."""
 COLUMNS = "cause first", "in the first three", "related", "abstained", "wrong", "confidently wrong"
-
-
-class ScoredSet(Value):
-    """A set of incidents, scored without and with what told the cause apart."""
-
-    alone: Sequence[IncidentScore]
-    with_evidence: Sequence[IncidentScore]
-    apart: bool = False
-    """Counted only: what was missed is not shown to whoever writes rules."""
 
 
 def diagnosis_summary(sets: Mapping[str, ScoredSet]) -> str:

@@ -6,9 +6,9 @@ from typing import get_args
 import pytest
 from typer.testing import CliRunner
 
-from app.accuracy.diagnosis import BLAMELESS, COARSE, counted, related_to, score_incident, score_incidents
+from app.accuracy.diagnosis import BLAMELESS, COARSE, ScoredSet, counted, related_to, score_incident, score_incidents
 from app.accuracy.diagnosis_records import ReadIncident, read_incidents
-from app.accuracy.diagnosis_report import ScoredSet, diagnosis_report
+from app.accuracy.diagnosis_report import diagnosis_report
 from app.accuracy.records import RecordsUnreadable, readings_file
 from app.cli import cli
 from app.domain.rule import Bottleneck
