@@ -12,7 +12,20 @@ from sqlalchemy.orm import Session, sessionmaker
 from starlette.concurrency import run_in_threadpool
 
 from app import __version__, log_setup
-from app.api import calibrations, diagnosis, errors, estimates, gpus, health, model_import, models, plans, recommendation, reconciliation
+from app.api import (
+    calibrations,
+    diagnosis,
+    diagnosis_profiles,
+    errors,
+    estimates,
+    gpus,
+    health,
+    model_import,
+    models,
+    plans,
+    recommendation,
+    reconciliation,
+)
 from app.api.auth import Authentication, key_lookup
 from app.api.metering import RequestMetrics
 from app.api.openapi import DocumentedApp
@@ -28,6 +41,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     recommendation.router,
     reconciliation.router,
     diagnosis.router,
+    diagnosis_profiles.router,
     gpus.router,
     model_import.router,
     models.router,
@@ -45,7 +59,7 @@ loopback only: `read` permits calculations and reading, `write` permits changing
 
 TAGS: list[dict[str, Any]] = [
     {"name": "estimates", "description": "Calculations: nothing is stored."},
-    {"name": "diagnosis", "description": "What limits a running deployment, from its metrics."},
+    {"name": "diagnosis", "description": "What limits a running deployment, from its metrics, by the thresholds of the rules or your own."},
     {"name": "gpus", "description": "The catalog of accelerators: bundled entries and your own."},
     {"name": "models", "description": "The catalog of models: bundled entries, your own, and the import of a Hugging Face config.json."},
     {"name": "calibrations", "description": "Measured sweeps that estimates of the same set-up follow."},

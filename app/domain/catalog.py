@@ -10,6 +10,7 @@ from pydantic import Field
 
 from app.domain.calibration import Calibrations
 from app.domain.checkpoint_names import as_published, base_of, names_of_bases, read_name
+from app.domain.diagnosis_profile import DiagnosisProfile
 from app.domain.engine import EngineMemory, engine_memory
 from app.domain.errors import MissingFigure, UnknownName
 from app.domain.hardware import Gpu
@@ -61,6 +62,8 @@ class Catalog:
     """Constants of the step-time model, bundled only."""
     calibrations: Calibrations = field(default_factory=Calibrations)
     """Measured set-ups, whose estimates follow their own constants."""
+    profiles: Mapping[str, DiagnosisProfile] = field(default_factory=dict)
+    """Saved thresholds of the diagnosis."""
     _gpu_names: Mapping[str, str] = field(init=False, repr=False)
     _price_by_gpu: Mapping[tuple[str, PriceKind], GpuPrice] = field(init=False, repr=False)
     _model_names: Mapping[str, str] = field(init=False, repr=False)
@@ -103,6 +106,13 @@ class Catalog:
         if slug is None:
             raise _unknown("model", name, self._model_names, field)
         return self.models[slug]
+
+    def profile(self, name: str, *, field: str = "/profile") -> DiagnosisProfile:
+        """The saved diagnosis profile of that name, in any case; raises UnknownName with the nearest names."""
+        found = self.profiles.get(name.strip().casefold())
+        if found is None:
+            raise _unknown("diagnosis profile", name, {each: each for each in self.profiles}, field)
+        return found
 
     def checkpoint(self, name: str, *, field: str = "/model") -> Llm:
         """The model called `name`, or the one that a checkpoint of that name is made of, in its format; raises UnknownName."""

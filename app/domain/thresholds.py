@@ -4,12 +4,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, Strict
+
+from app.domain.rule import Figure
 
 MAX_THRESHOLDS = 200
 
 ThresholdName = Annotated[str, Field(max_length=130)]
 """`<rule>.<name>` or `objective.<name>`."""
+
+ThresholdFigure = Annotated[Figure, Strict()]
+"""A number, and neither "0.9" nor true: `Given` does not look into mappings."""
 
 OverrideBasis = Literal["request", "profile"]
 

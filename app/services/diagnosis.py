@@ -13,19 +13,19 @@ from app.domain.finding import Diagnosis
 from app.domain.metrics import Metrics
 from app.domain.observation import Observation
 from app.domain.provenance import Note
-from app.domain.rule import Figure, Rule
+from app.domain.rule import Rule
 from app.domain.symptoms_batch import PREALLOCATING_ENGINES
-from app.domain.thresholds import MAX_THRESHOLDS, Overrides, ThresholdName
+from app.domain.thresholds import MAX_THRESHOLDS, ThresholdFigure, ThresholdName
 from app.domain.value import Given
 from app.domain.workload import Slo, Workload
 from app.services.expectation import expectation_of
 from app.services.measured import MAX_REPLICAS, MAX_RESULTS_FILES, Measured, Replica, ResultsFile, Scrapes, ScrapeText, measured
-from app.services.requests import GpuRef, ModelRef
-from app.services.thresholds import check_names
+from app.services.requests import GpuRef, ModelRef, Name
+from app.services.thresholds import PROFILE_THRESHOLD_UNKNOWN, check_names, targets_of
 from app.services.versions import versions_of
 
 MAX_NAMED_UNREAD = 20
-_DOUBTS: frozenset[str] = frozenset()
+_DOUBTS: frozenset[str] = frozenset({PROFILE_THRESHOLD_UNKNOWN})
 """Codes of what was read that make the conclusion less sure."""
 
 
@@ -64,9 +64,11 @@ class DiagnoseRequest(Given):
     """How the engine runs."""
     workload: Workload | None = None
     """What the traffic is meant to be."""
-    thresholds: Annotated[Mapping[ThresholdName, Figure], Field(max_length=MAX_THRESHOLDS)] = {}
+    thresholds: Annotated[Mapping[ThresholdName, ThresholdFigure], Field(max_length=MAX_THRESHOLDS)] = {}
     """Thresholds to use instead of the rules' own, by the name that the evidence shows (`kv_near_full.kv_full`), or default objectives
     (`objective.ttft_s`); absolute, in the unit of the metric."""
+    profile: Name | None = None
+    """A saved profile: its thresholds apply where `thresholds` does not name them, its objectives where there is no `slo`."""
     include: Annotated[Sequence[Part], Field(max_length=2)] = ("silent", "not_evaluated")
     """Which of the rules that do not fire to list: those that do not apply (silent), and those that could not be evaluated."""
 
@@ -92,8 +94,11 @@ class DiagnoseRequest(Given):
 
 
 def diagnose(catalog: Catalog, rules: Sequence[Rule], request: DiagnoseRequest) -> Diagnosis:
-    """The probable bottlenecks behind what a request gives; raises UnknownName for a threshold that no rule has, PlannerError."""
+    """The probable bottlenecks behind what a request gives; raises UnknownName for a threshold that no rule has or a
+    profile that there is not, PlannerError."""
     check_names(request.thresholds, rules)
+    profile = None if request.profile is None else catalog.profile(request.profile)
+    targets = targets_of(profile, request.thresholds, request.slo, rules)
     found = measured(
         metrics=request.metrics,
         prometheus=request.prometheus,
@@ -110,17 +115,18 @@ def diagnose(catalog: Catalog, rules: Sequence[Rule], request: DiagnoseRequest) 
             catalog, request.model, request.gpu, deployment or Deployment(), found.metrics, request.workload
         )
         found.notes += notes
+    found.notes += targets.notes
     observation = Observation(
         found.metrics,
         request.baseline,
-        request.slo,
+        targets.slo,
         deployment,
         request.workload,
         expectation,
         found.replicas,
         request.lightest or found.lightest,
     )
-    answer = diagnose_observation(rules, observation, overrides=Overrides(request.thresholds), versions=versions_of(catalog))
+    answer = diagnose_observation(rules, observation, overrides=targets.overrides, versions=versions_of(catalog))
     return _with_what_was_read(answer, found, request)
 
 

@@ -104,6 +104,7 @@ def test_workload_and_deployment_fill_in_what_was_not_measured(client: TestClien
             "unknown_name",
             "kv_near_full.kv_full",
         ),
+        ({"metrics": {}, "thresholds": {"tpot_high.tpot_high": "1"}}, "/thresholds/tpot_high.tpot_high", "float_type", "a valid number"),
         ({"metrics": {}, "thresholds": {"tpot_high.tpot_high": -1}}, "/thresholds/tpot_high.tpot_high", "greater_than_equal", ""),
         ({"metrics": {}, "slo": {"ttft_p95_s": 0}}, "/slo/ttft_p95_s", "greater_than_equal", "greater than or equal to 0.000001"),
     ],
