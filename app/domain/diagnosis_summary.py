@@ -10,6 +10,9 @@ from app.domain.units import seconds
 
 MAX_LINES = 3
 MAX_RIVALS = 2
+MAX_HINTS = 2
+RIVAL_CONFIDENCE_RATIO = 0.3
+"""Below it a finding is not named as a rival."""
 
 _ORIGINS: Mapping[ThresholdBasis, str] = {
     "request": "your threshold",
@@ -49,13 +52,16 @@ def summary(
             if not findings:
                 return f"Inconclusive: no rule fires, but this is not enough to call it healthy.{_measure(suggestions)}"
             first = findings[0]
-            return f"Inconclusive. At most a hint of {_named(first)}: {_told(first)}{_against(first)}{_measure(suggestions)}"
+            return f"Inconclusive. At most a hint of {_named(first)}: {_told(first, findings)}{_against(first)}{_measure(suggestions)}"
     named = [finding for finding in findings if finding.bottleneck != "unresolved"]
     first = named[0]
-    rivals = dict.fromkeys(_named(each) for each in named[1:] if each.bottleneck != first.bottleneck and not each.refined_by)
-    also = f" It could also be {' or '.join(list(rivals)[:MAX_RIVALS])}." if rivals else ""
+    rivals: dict[str, str] = {}
+    for each in named[1:]:
+        if each.bottleneck != first.bottleneck and not each.refined_by and each.confidence_ratio >= RIVAL_CONFIDENCE_RATIO:
+            rivals.setdefault(each.bottleneck, _named(each))
+    also = f" It could also be {' or '.join(list(rivals.values())[:MAX_RIVALS])}." if rivals else ""
     look = f" Look first at: {first.check_first[0].rstrip('.')}."
-    return f"Most likely {_named(first)}: {_told(first)}{_against(first)}{look}{also}{_measure(suggestions)}"
+    return f"Most likely {_named(first)}: {_told(first, findings)}{_for(first)}{_against(first)}{look}{also}{_measure(suggestions)}"
 
 
 def readable(metric: str) -> str:
@@ -72,8 +78,22 @@ def _named(finding: Finding) -> str:
     return f"{finding.bottleneck} ({finding.confidence_ratio:.0%})"
 
 
-def _told(finding: Finding) -> str:
-    return f"{finding.title.rstrip('.')} - {_lines(finding.evidence)}."
+def _told(finding: Finding, findings: Sequence[Finding]) -> str:
+    """The title, the symptom under which it is reported, and its own evidence."""
+    own = sorted(finding.evidence, key=_is_flag)
+    symptoms = (line for each in findings if each.rule in finding.parents for line in each.evidence)
+    symptom = next((line for line in symptoms if line.unit == "s" and line.metric not in [each.metric for each in own]), None)
+    return f"{finding.title.rstrip('.')} - {_lines([*([symptom] if symptom else []), *own])}."
+
+
+def _is_flag(line: Evidence) -> bool:
+    """Whether it compares a yes or no, which the title has said already."""
+    return line.unit == "count" and line.observed in (0, 1) and line.threshold in (0, 1)
+
+
+def _for(finding: Finding) -> str:
+    hints = [hint.because.rstrip(".") for hint in finding.supporting[:MAX_HINTS]]
+    return f" For it: {'; '.join(hints)}." if hints else ""
 
 
 def _against(finding: Finding) -> str:
