@@ -172,7 +172,7 @@ class DiagnosisProfileRow(Row):
     name: Mapped[str] = mapped_column(primary_key=True)
     owner: Mapped[str]
     entry: Mapped[JsonObject]
-    version: Mapped[int] = mapped_column(Integer)
+    version: Mapped[int] = mapped_column(BigInteger)
     created_at: Mapped[datetime] = mapped_column(server_default=func.now())
     updated_at: Mapped[datetime] = mapped_column(server_default=func.now(), onupdate=func.now())
 

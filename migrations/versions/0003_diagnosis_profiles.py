@@ -17,7 +17,7 @@ def upgrade() -> None:
         sa.Column("name", sa.Text, nullable=False),
         sa.Column("owner", sa.Text, nullable=False),
         sa.Column("entry", JSONB, nullable=False),
-        sa.Column("version", sa.Integer, nullable=False),
+        sa.Column("version", sa.BigInteger, nullable=False),
         sa.Column("created_at", sa.DateTime(timezone=True), nullable=False, server_default=sa.text("now()")),
         sa.Column("updated_at", sa.DateTime(timezone=True), nullable=False, server_default=sa.text("now()")),
         sa.PrimaryKeyConstraint("name", name="pk_diagnosis_profiles"),

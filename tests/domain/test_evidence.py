@@ -27,6 +27,19 @@ def line(comparison: Comparison, observation: Observation, overrides: Mapping[st
     return found
 
 
+def test_a_replaced_threshold_says_who_replaced_it() -> None:
+    observation, comparison = Observation(Metrics(kv_cache_usage_ratio=0.5)), compare("kv_cache_usage_ratio", ">", number=0.9)
+    name = "rule.threshold"
+    for overrides, expected in (
+        (Overrides(), (0.9, "rule")),
+        (Overrides(profile={name: 0.4}), (0.4, "profile")),
+        (Overrides({name: 0.3}, {name: 0.4}), (0.3, "request")),
+        (Overrides({"other.threshold": 0.3}, {name: 0.0}), (0.0, "profile")),
+    ):
+        (found,) = Evaluator(observation, overrides, "rule").compare(comparison).evidence
+        assert (found.threshold, found.threshold_from, found.held) == (*expected, expected[0] < 0.5)
+
+
 # Kleene's tables, by comparisons that are true, false and unknown for these metrics.
 TABLE = Observation(Metrics(kv_cache_usage_ratio=0.5))
 LEAF: dict[bool | None, Condition] = {
