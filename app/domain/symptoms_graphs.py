@@ -45,7 +45,7 @@ def _tokens_per_sequence(observation: Observation) -> Named:
 
 
 def _to_graph(name: str, *, cap: bool) -> Symptom:
-    """Decode batch, or the cap on it, in tokens / largest captured graph."""
+    """Decode batch, or the cap on it, in tokens / largest captured graph; 0 without graphs, for then no batch is beyond them."""
 
     def sight(observation: Observation) -> Sight:
         batch: Named = ("max_num_seqs", observation.max_num_seqs) if cap else decode_batch(observation)
@@ -54,7 +54,7 @@ def _to_graph(name: str, *, cap: bool) -> Symptom:
         if batch[1] is None or largest[1] is None:
             return Absent(tuple(each for each, value in (batch, largest) if value is None))
         if not largest[1]:
-            return Absent(("max_cuda_graph_batch_size",))
+            return (Reading(name, 0.0),)
         value = batch[1] * (1 + (drafted[1] or 0.0)) / largest[1]
         return (computed(name, "{} x (1 + {}) / {}", (batch, drafted, largest), value),)
 

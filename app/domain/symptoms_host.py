@@ -24,7 +24,7 @@ def _first_to_steady(observation: Observation) -> Sight:
         steady.append((f"{family}_p50_s", metrics.latency(family, "p50")))
         under = next(((name, value) for name, value in steady if value is not None), steady[0])
         return single(quotient("first_to_steady_ratio", (f"first_request_{family}_s", first), under))
-    return Absent(("first_request_ttft_s", "repeated_request_ttft_s"))
+    return Absent(tuple(name for name in ("first_request_ttft_s", "repeated_request_ttft_s") if metrics.get(name) is None))
 
 
 def _first_to_tail(observation: Observation) -> Sight:

@@ -67,9 +67,8 @@ def _fitting_sequences(observation: Observation) -> Reading | Absent:
         return absent(cache, prompt)
     output: Named = ("output_mean_tokens", metrics.output_mean_tokens or 0.0)
     length = prompt[1] + (output[1] or 0.0) / 2
-    if not length:
-        return Absent((prompt[0],))
-    return computed("num_fitting_sequences", "{} / ({} + {} / 2)", (cache, prompt, output), cache[1] / length)
+    value = cache[1] / length if length else NEVER
+    return computed("num_fitting_sequences", "{} / ({} + {} / 2)", (cache, prompt, output), value)
 
 
 def _fitting_to(name: str, of: str) -> Symptom:

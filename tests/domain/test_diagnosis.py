@@ -94,9 +94,9 @@ def test_confidence_can_be_redone_from_its_working() -> None:
     answer = ask(KV_SHORT)
     step = next(step for step in answer.working if step.name == "confidence_ratio of kv_capacity")
     finding = next(finding for finding in answer.findings if finding.rule == "kv_capacity")
-    # Full cache and waiting requests; below the cap; neither a free cache nor a full batch; preemption and latency unknown.
-    odds = math.log(0.6 / 0.4) + 0.2 * (2 - 1) + 0.6 * 1 + 0.3 * 2 - 0.2 * 2
-    assert "+ 0.2 x 1 + 0.6 x 1 - 0.4 x 0 + 0.3 x 2 - 0.2 x 2 - 1.5 x 0 - 1.2 x 0 - 0.7 x 0 - 0.3 x 0" in step.substituted
+    # Full cache and waiting requests; fewer run than the cap allows, so that the batch is not full; preemptions unknown.
+    odds = math.log(0.6 / 0.4) + 0.2 * (2 - 1) + 0.6 * 1 + 0.3 * 1 - 0.2 * 1
+    assert "+ 0.2 x 1 + 0.6 x 1 - 0.4 x 0 + 0.3 x 1 - 0.2 x 1 - 1.5 x 0 - 1.2 x 0 - 0.7 x 0 - 0.3 x 0" in step.substituted
     assert step.value == finding.confidence_ratio == pytest.approx(1 / (1 + math.exp(-odds)))
 
 
@@ -143,7 +143,7 @@ def test_median_alone_is_not_healthy() -> None:
 def test_risk_that_nobody_notices_leaves_the_state_healthy() -> None:
     answer = ask(HEALTHY | {"kv_cache_usage_ratio": 0.97, "num_waiting_requests": 6.0})
     assert answer.state == "healthy"
-    assert {finding.rule for finding in answer.findings} == {"kv_near_full", "kv_capacity"}
+    assert [finding.rule for finding in answer.findings] == ["kv_near_full"]
     assert all(finding.contradicting and finding.confidence_ratio < 0.5 for finding in answer.findings)
     assert "worth an eye" in answer.summary
 
