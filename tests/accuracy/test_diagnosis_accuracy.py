@@ -1,14 +1,14 @@
 """Findings against recorded incidents: how they are read, and how an answer is judged."""
 
 from pathlib import Path
-from typing import get_args
+from typing import NamedTuple, get_args
 
 import pytest
 from typer.testing import CliRunner
 
-from app.accuracy.diagnosis import BLAMELESS, COARSE, ScoredSet, counted, related_to, score_incident, score_incidents
+from app.accuracy.diagnosis import BLAMELESS, COARSE, ScoredSet, counted, related_to, score_incident, score_incidents, scored_sets
 from app.accuracy.diagnosis_records import ReadIncident, read_incidents
-from app.accuracy.diagnosis_report import diagnosis_report
+from app.accuracy.diagnosis_report import diagnosis_report, diagnosis_summary
 from app.accuracy.records import RecordsUnreadable, readings_file
 from app.cli import cli
 from app.domain.rule import Bottleneck
@@ -17,7 +17,27 @@ from app.services.catalog import CatalogHolder
 
 CASES = Path(__file__).with_name("diagnosis_cases.jsonl")
 FRESH_CASES = Path(__file__).with_name("diagnosis_cases_fresh.jsonl")
+README = Path(__file__).parents[2] / "README.md"
 
+
+class Bound(NamedTuple):
+    """What a set of incidents reached: over those whose metrics suffice, and over all."""
+
+    num_suffice: int
+    num_right: int
+    num_in_leading: int
+    num_wrong: int
+    num_confidently_wrong: int
+    num_right_of_all: int
+    num_confidently_wrong_of_all: int
+
+
+# Measured with `inferplan accuracy diagnosis`, with the discriminating evidence; a bound is only ever tightened.
+BOUNDS: dict[str, Bound] = {
+    "recorded": Bound(48, 48, 48, 0, 0, 49, 0),
+    "fresh": Bound(26, 22, 24, 0, 0, 24, 0),
+    "fresh, kept apart": Bound(22, 12, 15, 2, 1, 15, 1),
+}
 
 BOTH = pytest.mark.parametrize("cases", [pytest.param(CASES, id="recorded"), pytest.param(FRESH_CASES, id="fresh")])
 
@@ -98,6 +118,29 @@ def test_a_confident_finding_is_wrong_only_where_it_is_unrelated(reads: list[Rea
     total = counted(found)
     assert total.num_cases == len(reads) == total.num_right + total.num_related + total.num_abstained + total.num_wrong
     assert total.num_right <= total.num_in_leading
+
+
+@pytest.fixture(scope="module")
+def sets(reads: list[ReadIncident]) -> dict[str, ScoredSet]:
+    return scored_sets(CatalogHolder().current, load_rules(), reads, read_incidents(FRESH_CASES))
+
+
+@pytest.mark.parametrize("name", BOUNDS)
+def test_causes_are_named_as_often_as_was_reached(sets: dict[str, ScoredSet], name: str) -> None:
+    scores, bound = sets[name].with_evidence, BOUNDS[name]
+    enough, total = counted(each for each in scores if each.suffices), counted(scores)
+    assert enough.num_cases >= bound.num_suffice
+    assert enough.num_right >= bound.num_right
+    assert enough.num_in_leading >= bound.num_in_leading
+    assert enough.num_wrong <= bound.num_wrong
+    assert enough.num_confidently_wrong <= bound.num_confidently_wrong
+    assert total.num_right >= bound.num_right_of_all
+    assert total.num_confidently_wrong <= bound.num_confidently_wrong_of_all
+
+
+def test_the_readme_shows_what_is_reached(sets: dict[str, ScoredSet]) -> None:
+    table = diagnosis_summary(sets)
+    assert table in README.read_text(encoding="utf-8"), "run `inferplan accuracy diagnosis --readme README.md`"
 
 
 def test_incidents_kept_apart_are_counted_and_not_shown(reads: list[ReadIncident]) -> None:
