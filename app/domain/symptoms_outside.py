@@ -77,13 +77,15 @@ def _outside_growth(observation: Observation) -> Sight:
 def _preparation_of_outside(observation: Observation) -> Sight:
     """Preparation that the front end itself reports / time outside the engine: what a gateway or a client need not explain."""
     metrics = observation.metrics
-    for statistic, excess, _ in _excess(metrics):
+    known = list(_excess(metrics))
+    if not known:
+        return _without_excess(metrics)
+    for statistic, excess, _ in known:
         parts = [value for family in PREPARATION if (value := metrics.latency(family, statistic)) is not None]
         if parts:
             over = (f"preprocess and grammar time, {statistic}", sum(parts))
             return single(quotient("preparation_share_of_outside_ratio", over, (f"outside_engine_{statistic}_s", excess)))
-    known = next((statistic for statistic, _, _ in _excess(metrics)), "p50")
-    return Absent((f"preprocess_time_{known}_s",))
+    return Absent((f"preprocess_time_{known[0][0]}_s",))
 
 
 def _client_itl(observation: Observation) -> Sight:

@@ -124,6 +124,7 @@ def test_symptom_is_derived(symptom: str, observation: Observation, expected: di
         ),
         ("outside_engine_growth_ratio", observe({"client_ttft_p50_s": 1}, lightest={"client_ttft_p50_s": 1}), ("ttft_p50_s",)),
         ("preparation_share_of_outside_ratio", observe({"client_ttft_p95_s": 1, "ttft_p95_s": 0.5}), ("preprocess_time_p95_s",)),
+        ("preparation_share_of_outside_ratio", observe({"preprocess_time_p50_s": 0}), ("client_ttft_p50_s", "ttft_p50_s")),
         ("client_itl_to_engine_ratio", observe({"client_itl_p50_s": 0.01}), ("itl_p50_s",)),
         ("preprocess_time_share_ratio", observe({"preprocess_time_p95_s": 1}), ("client_ttft_p95_s",)),
         ("preparation_use_ratio", observe({"preprocess_time_mean_s": 1}), ("request_rps",)),
