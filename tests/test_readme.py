@@ -68,11 +68,11 @@ def test_four_situations_are_diagnosed() -> None:
     assert [stem.split("_", 2)[2] for stem, *_ in SCRAPES] == ["saturated", "prefill_flooded", "cuda_graph_gap", "healthy"]
 
 
-@pytest.mark.parametrize(("stem", "engine", "state", "summary"), SCRAPES, ids=[stem for stem, *_ in SCRAPES])
-def test_scrapes_are_diagnosed_as_the_readme_shows(client: TestClient, stem: str, engine: str, state: str, summary: str) -> None:
+@pytest.mark.parametrize(("stem", "engine_name", "state", "summary"), SCRAPES, ids=[stem for stem, *_ in SCRAPES])
+def test_scrapes_are_diagnosed_as_the_readme_shows(client: TestClient, stem: str, engine_name: str, state: str, summary: str) -> None:
     written = re.search(r"jq -n --rawfile before \S+ --rawfile after \S+ '(.*?)' \| curl -s localhost:8000(\S+) ", README)
     assert written
-    body = written[1].replace('"engine": "vllm"', f'"engine": "{engine}"')
+    body = written[1].replace('"engine": "vllm"', f'"engine": "{engine_name}"')
     for name in ("before", "after"):
         text = (Path(__file__).parent / "importers" / "scrapes" / f"{stem}_{name}.txt").read_text(encoding="utf-8")
         body = body.replace(f"${name}", json.dumps(text))

@@ -25,7 +25,21 @@ from app.services.thresholds import PROFILE_THRESHOLD_UNKNOWN, check_names, targ
 from app.services.versions import versions_of
 
 MAX_NAMED_UNREAD = 20
-_DOUBTS: frozenset[str] = frozenset({PROFILE_THRESHOLD_UNKNOWN})
+_DOUBTS: frozenset[str] = frozenset(
+    {
+        "beyond_last_bucket",
+        "gone_engines",
+        "lifetime_averages",
+        "new_engines",
+        "no_expectation",
+        "no_request_finished",
+        "out_of_range",
+        "restarted",
+        "seconds_disagree",
+        "wide_bucket",
+        PROFILE_THRESHOLD_UNKNOWN,
+    }
+)
 """Codes of what was read that make the conclusion less sure."""
 
 
