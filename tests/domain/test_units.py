@@ -26,6 +26,8 @@ UNIT_ELSEWHERE = {
     ("Scrapes", "seconds_between"),  # the unit comes first
     ("Comparison", "number"),
     ("DiagnoseRequest", "thresholds"),
+    ("DiagnosisProfile", "thresholds"),
+    ("ProfileInput", "thresholds"),
     ("Difference", "change"),  # relative
     ("TokenLengths", "mean"),  # always the value of a field called *_tokens or tokens_per_*
     ("TokenLengths", "p50"),
