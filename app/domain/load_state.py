@@ -1,5 +1,6 @@
 """A replica in its steady state: how many requests, which steps, and what a request waits for."""
 
+import math
 from typing import NamedTuple
 
 from app.domain.step import IterationTime
@@ -79,6 +80,8 @@ class LoadState(NamedTuple):
     """Requests that the replica finishes [requests/s]."""
     followed_s: float = 0.0
     """At a rate: what prompts that arrived while a request waited for its own add to its decoding [s]."""
+    longest_step_s: float = math.inf
+    """At a rate: a step beside the running sequences with as many prompt tokens as it takes; infinite without a limit [s]."""
 
     @property
     def mean_step(self) -> IterationTime:

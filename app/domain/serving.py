@@ -288,4 +288,6 @@ class Serving:
         e2e_s = waiting.ttft_s + decode_s
         tpot_s = decode_s / (self.output_tokens - 1) if self.decode_steps else mean_step_s / self.tokens_per_step
         steps = found.decode, found.mixed, found.prompt_tokens, found.often, mean_step_s
-        return LoadState(request_rps * e2e_s, load, running * self.groups, *steps, tpot_s, waiting, e2e_s, request_rps, following_s)
+        return LoadState(
+            request_rps * e2e_s, load, running * self.groups, *steps, tpot_s, waiting, e2e_s, request_rps, following_s, longest_s
+        )
