@@ -7,6 +7,7 @@ from typing import Annotated, get_args
 import typer
 
 from app.accuracy.calibration import Part, calibration_accuracy, calibration_summary
+from app.accuracy.fitted_model import with_fit
 from app.accuracy.load_records import read_loads
 from app.accuracy.memory import memory_accuracy
 from app.accuracy.performance import speed_accuracy
@@ -17,8 +18,8 @@ from app.accuracy.serving_recipes import read_recipes
 from app.accuracy.sets import compared_sets, markdown_sets
 from app.accuracy.step_bands import band_lines, bands_of
 from app.accuracy.step_fit import fit_rows
-from app.accuracy.step_folds import fit_folds, fold_text, read_folds
-from app.accuracy.step_priors import StepPriors
+from app.accuracy.step_folds import NOTHING, fit_folds, fold_text, read_folds
+from app.accuracy.step_priors import StepFold, StepPriors
 from app.catalog.loader import parse_entry
 from app.services.catalog import CatalogHolder
 
@@ -28,6 +29,7 @@ SERVING_POINTS = Path("tests/accuracy/serving_points.jsonl")
 THROUGHPUT_CASES = Path("tests/accuracy/throughput_cases.jsonl")
 SERVING_RECIPES = Path("tests/accuracy/serving_recipes.yaml")
 STEP_FOLDS = Path("tests/accuracy/step_folds")
+STEP_MODEL = Path("app/catalog/steps/step_model.yaml")
 STEP_PRIORS = Path("tests/accuracy/step_priors.yaml")
 KNOWN_MISSES = Path("tests/accuracy/known_misses.yaml")
 
@@ -120,12 +122,23 @@ def fit_steps(
     priors: Annotated[Path, typer.Option(help="What the constants are expected to be.")] = STEP_PRIORS,
     fold: Annotated[list[str] | None, typer.Option(help="Family of models or part to leave out; every one unless named.")] = None,
     folds: Annotated[Path, typer.Option(help="Folder that the constants are written to, a file for each fold.")] = STEP_FOLDS,
+    model: Annotated[Path, typer.Option(help="File of the catalog that the constants of all rows are written to.")] = STEP_MODEL,
 ) -> None:
-    """Fit the constants of a step without each fold of the records in turn: a family of models, or a part of the published figures."""
+    """Fit the constants of a step without each fold of the records in turn: a family of models, or a part of the published figures.
+
+    Unless single folds are named, those of the catalog are fitted to all rows as well.
+    """
     catalog = CatalogHolder().current
     expected = parse_entry(priors.read_bytes(), StepPriors, priors.name)
     rows = fit_rows(catalog, read_loads(points, cases, recipes=read_recipes(recipes))[0])
+    fits: dict[str, StepFold] = {}
     for found in fit_folds(rows, expected, catalog.step_model, fold or ()):
-        file = folds / f"{found.leaves_out}.yaml"
-        file.write_text(fold_text(found), encoding="utf-8")
-        sys.stdout.write(f"{file}\n")
+        fits[found.leaves_out] = found
+        if found.leaves_out != NOTHING:
+            file = folds / f"{found.leaves_out}.yaml"
+            file.write_text(fold_text(found), encoding="utf-8")
+            sys.stdout.write(f"{file}\n")
+    if whole := fits.pop(NOTHING, None):
+        text = with_fit(model.read_text(encoding="utf-8"), catalog.step_model, whole, fits.values(), rows)
+        model.write_text(text, encoding="utf-8")
+        sys.stdout.write(f"{model}\n")

@@ -43,12 +43,12 @@ class Bound(NamedTuple):
 
 # Measured with `inferplan accuracy performance`; a bound is only ever tightened.
 BOUNDS: dict[str, Bound] = {
-    "serving points, TPOT": Bound(1247, 0.14, 0.112, 0.835, 0.995),
-    "serving points, TTFT": Bound(1247, 0.298, 0.211, 0.58, 0.915),
-    "dense, load known, tokens/s": Bound(243, 0.422, 0.219, 0.58, 0.88),
-    "dense, offline, tokens/s": Bound(220, 0.227, 0.11, 0.775, 0.94),
-    "experts and MLA, tokens/s": Bound(389, 0.547, 0.245, 0.51, 0.815),
-    "single stream, TPOT": Bound(31, 0.459, 0.124, 0.74, 0.9),
+    "serving points, TPOT": Bound(1251, 0.137, 0.108, 0.835, 0.995),
+    "serving points, TTFT": Bound(1251, 0.285, 0.207, 0.58, 0.925),
+    "dense, load known, tokens/s": Bound(243, 0.405, 0.194, 0.62, 0.875),
+    "dense, offline, tokens/s": Bound(220, 0.162, 0.121, 0.82, 0.975),
+    "experts and MLA, tokens/s": Bound(389, 0.468, 0.233, 0.545, 0.88),
+    "single stream, TPOT": Bound(31, 0.168, 0.148, 0.74, 1.0),
 }
 
 
