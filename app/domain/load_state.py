@@ -88,3 +88,19 @@ class LoadState(NamedTuple):
         """The mean step, part by part."""
         often = self.prompt_step_ratio
         return IterationTime(*(plain + often * (other - plain) for plain, other in zip(self.decode, self.mixed, strict=True)))
+
+    def within(self, most_s: float) -> "LoadState":
+        """The same where a request with a place is there for at most so long [s]: it waits less behind the prompts of others."""
+        waiting = self.waiting
+        inside_s = self.e2e_s - waiting.admission_s
+        less_s = min(inside_s - most_s, waiting.prompts_ahead_s + waiting.start_s)
+        if less_s <= 0:
+            return self
+        ahead_s = min(less_s, waiting.prompts_ahead_s)
+        waiting = waiting._replace(
+            prompts_ahead_s=waiting.prompts_ahead_s - ahead_s,
+            start_s=max(0.0, waiting.start_s - (less_s - ahead_s)),
+            admission_s=waiting.admission_s * (1 - less_s / inside_s),
+        )
+        decode_s = self.e2e_s - self.waiting.ttft_s
+        return self._replace(waiting=waiting, e2e_s=waiting.ttft_s + decode_s, request_rps=self.admitted / (inside_s - less_s))
