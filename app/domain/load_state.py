@@ -87,7 +87,7 @@ class LoadState(NamedTuple):
     def mean_step(self) -> IterationTime:
         """The mean step, part by part."""
         often = self.prompt_step_ratio
-        return IterationTime(*(plain + often * (other - plain) for plain, other in zip(self.decode, self.mixed, strict=True)))
+        return IterationTime(*[plain + often * (other - plain) for plain, other in zip(self.decode, self.mixed, strict=True)])
 
     def within(self, most_s: float) -> "LoadState":
         """The same where a request with a place is there for at most so long [s]: it waits less behind the prompts of others."""
