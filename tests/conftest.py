@@ -1,5 +1,6 @@
 """A real PostgreSQL for the whole run, built by the migrations; each test works in a transaction that is rolled back."""
 
+import gc
 import os
 import tempfile
 from collections.abc import Iterator
@@ -22,6 +23,30 @@ from app.settings import Settings
 # A busy machine is no failure, and CI tries the same examples each time; elsewhere every run tries new ones.
 hypothesis.settings.register_profile("steady", deadline=None, derandomize="CI" in os.environ, print_blob=True)
 hypothesis.settings.load_profile("steady")
+
+MOST_WORKERS = 8
+"""Each has a PostgreSQL and a collection of its own, so that more would spare little time."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> None:
+    """A run of the whole suite has a process for each CPU, unless -n says otherwise, where pytest-xdist is installed.
+
+    What names files or folders runs in one: others would take longer to start. A file's tests stay together, since they share fixtures.
+    """
+    if not config.pluginmanager.hasplugin("xdist") or hasattr(config, "workerinput"):
+        return
+    option = config.option
+    if option.numprocesses is None:
+        option.numprocesses = 0 if option.file_or_dir or option.usepdb else min(os.cpu_count() or 1, MOST_WORKERS)
+    if option.numprocesses:
+        option.dist, option.loadscopereorder = "loadfile", False
+
+
+def pytest_collection_finish() -> None:
+    """What is collected stays to the end of the run: the garbage collector need not walk through it at every full pass."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

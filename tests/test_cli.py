@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from app.cli import CommandError, cli, engine_on, opened_database, read_settings, refuse_open_door, wait_for_server
+from app.cli import OPENAPI_FILE, CommandError, cli, engine_on, opened_database, read_settings, refuse_open_door, wait_for_server
 from app.domain.errors import NotFound
 from app.settings import Settings
 
@@ -55,9 +55,15 @@ def test_the_catalog_is_synced_as_often_as_one_likes(own_database_url: str) -> N
     run("sync-catalog", database_url=own_database_url)
 
 
-def test_the_openapi_file_is_written_and_compared(tmp_path: Path) -> None:
+def test_the_openapi_file_is_written_and_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "openapi.json"
     check = ["openapi", "--check", "--file", str(file)]
+    run("openapi", "--file", str(file), database_url=SILENT_SERVER)
+    written = file.read_text()
+    assert written == (Path(__file__).parents[1] / OPENAPI_FILE).read_text()
+    monkeypatch.setattr("app.cli.document", lambda _: written)  # which takes seconds to make
+    run(*check, database_url=SILENT_SERVER)
+    file.unlink()
     with pytest.raises(CommandError, match="run `inferplan openapi`"):
         run(*check, database_url=SILENT_SERVER)
     run("openapi", "--file", str(file), database_url=SILENT_SERVER)

@@ -112,10 +112,10 @@ def _scored(
 def _sweeps(records: Iterable[LoadRecord]) -> Iterator[tuple[str, list[LoadRecord]]]:
     """Records by set-up and version; how requests are looked for is a part of the set-up."""
     found: dict[str, list[LoadRecord]] = {}
-    layout = ("engine", "engine_version", "tp", "pp", "dp", "ep", "weights", "kv_cache", "poll_interval_steps")
+    layout = ("engine", "engine_version", "tp", "pp", "dp", "ep", "weights", "kv_cache", "poll_interval_steps", "batch_wait_steps")
     for record in records:
         if record.source == "serving points" and record.concurrency is not None:
-            name = "|".join(str(part) for part in (record.model, record.gpu, *(record.deployment[part] for part in layout)))
+            name = "|".join(str(part) for part in (record.model, record.gpu, *(record.deployment.get(part) for part in layout)))
             found.setdefault(name, []).append(record)
     for name, sweep in found.items():
         if len(sweep) >= LEAST_ROWS:

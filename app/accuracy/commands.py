@@ -11,17 +11,19 @@ from app.accuracy.calibration import Part, calibration_accuracy, calibration_sum
 from app.accuracy.diagnosis import scored_sets
 from app.accuracy.diagnosis_records import read_incidents
 from app.accuracy.diagnosis_report import diagnosis_report, diagnosis_summary
+from app.accuracy.fitted_model import with_fit
 from app.accuracy.load_records import read_loads
 from app.accuracy.memory import memory_accuracy
 from app.accuracy.performance import speed_accuracy
 from app.accuracy.performance_report import KnownMisses, speed_report, speed_summary
 from app.accuracy.records import read_records
 from app.accuracy.report import markdown_report, markdown_summary, with_summary
+from app.accuracy.serving_recipes import read_recipes
 from app.accuracy.sets import compared_sets, markdown_sets
 from app.accuracy.step_bands import band_lines, bands_of
 from app.accuracy.step_fit import fit_rows
-from app.accuracy.step_folds import fit_folds, fold_text, read_folds
-from app.accuracy.step_priors import StepPriors
+from app.accuracy.step_folds import NOTHING, fit_folds, fold_text, read_folds
+from app.accuracy.step_priors import StepFold, StepPriors
 from app.catalog.loader import parse_entry
 from app.rules.loader import load_rules
 from app.services.catalog import CatalogHolder
@@ -30,7 +32,9 @@ MEMORY_CASES = Path("tests/accuracy/memory_cases.jsonl")
 FRESH_MEMORY_CASES = Path("tests/accuracy/memory_cases_fresh.jsonl")
 SERVING_POINTS = Path("tests/accuracy/serving_points.jsonl")
 THROUGHPUT_CASES = Path("tests/accuracy/throughput_cases.jsonl")
+SERVING_RECIPES = Path("tests/accuracy/serving_recipes.yaml")
 STEP_FOLDS = Path("tests/accuracy/step_folds")
+STEP_MODEL = Path("app/catalog/steps/step_model.yaml")
 STEP_PRIORS = Path("tests/accuracy/step_priors.yaml")
 DIAGNOSIS_CASES = Path("tests/accuracy/diagnosis_cases.jsonl")
 FRESH_DIAGNOSIS_CASES = Path("tests/accuracy/diagnosis_cases_fresh.jsonl")
@@ -65,6 +69,7 @@ def speed_against_records(
     *,
     points: Annotated[Path, typer.Option(help="Measured closed loops, JSON Lines.")] = SERVING_POINTS,
     cases: Annotated[Path, typer.Option(help="Published measurements, JSON Lines.")] = THROUGHPUT_CASES,
+    recipes: Annotated[Path, typer.Option(help="Settings with which series of closed loops were run.")] = SERVING_RECIPES,
     folds: Annotated[Path, typer.Option(help="Folder of constants, each fitted without some of the rows.")] = STEP_FOLDS,
     priors: Annotated[Path, typer.Option(help="What the constants are expected to be before any fit.")] = STEP_PRIORS,
     misses: Annotated[Path, typer.Option(help="Mechanisms of series that the model is known to miss.")] = KNOWN_MISSES,
@@ -75,7 +80,7 @@ def speed_against_records(
     readme: Annotated[Path | None, typer.Option(help="Write the summary between the marks of this document; print nothing.")] = None,
 ) -> None:
     """Print how far modelled times and rates are from what was measured; needs no database."""
-    records, left_out = read_loads(points, cases)
+    records, left_out = read_loads(points, cases, recipes=read_recipes(recipes))
     catalog = CatalogHolder().current
     found = speed_accuracy(
         catalog,
@@ -99,11 +104,12 @@ def speed_against_records(
 def calibrated_against_records(
     *,
     points: Annotated[Path, typer.Option(help="Measured closed loops, JSON Lines.")] = SERVING_POINTS,
+    recipes: Annotated[Path, typer.Option(help="Settings with which series of closed loops were run.")] = SERVING_RECIPES,
     folds: Annotated[Path, typer.Option(help="Folder of constants, each fitted without some of the rows.")] = STEP_FOLDS,
     readme: Annotated[Path | None, typer.Option(help="Write the summary between the marks of this document; print nothing.")] = None,
 ) -> None:
     """Print how far estimates are from the rest of a sweep after calibrating on a part of it; needs no database, takes a minute."""
-    records, _ = read_loads(points)
+    records, _ = read_loads(points, recipes=read_recipes(recipes))
     catalog = CatalogHolder().current
     models = read_folds(folds, catalog.step_model)
     parts: tuple[Part, ...] = get_args(Part)
@@ -141,15 +147,27 @@ def fit_steps(
     *,
     points: Annotated[Path, typer.Option(help="Measured closed loops, JSON Lines.")] = SERVING_POINTS,
     cases: Annotated[Path, typer.Option(help="Published measurements, JSON Lines.")] = THROUGHPUT_CASES,
+    recipes: Annotated[Path, typer.Option(help="Settings with which series of closed loops were run.")] = SERVING_RECIPES,
     priors: Annotated[Path, typer.Option(help="What the constants are expected to be.")] = STEP_PRIORS,
     fold: Annotated[list[str] | None, typer.Option(help="Family of models or part to leave out; every one unless named.")] = None,
     folds: Annotated[Path, typer.Option(help="Folder that the constants are written to, a file for each fold.")] = STEP_FOLDS,
+    model: Annotated[Path, typer.Option(help="File of the catalog that the constants of all rows are written to.")] = STEP_MODEL,
 ) -> None:
-    """Fit the constants of a step without each fold of the records in turn: a family of models, or a part of the published figures."""
+    """Fit the constants of a step without each fold of the records in turn: a family of models, or a part of the published figures.
+
+    Unless single folds are named, those of the catalog are fitted to all rows as well.
+    """
     catalog = CatalogHolder().current
     expected = parse_entry(priors.read_bytes(), StepPriors, priors.name)
-    rows = fit_rows(catalog, read_loads(points, cases)[0])
+    rows = fit_rows(catalog, read_loads(points, cases, recipes=read_recipes(recipes))[0])
+    fits: dict[str, StepFold] = {}
     for found in fit_folds(rows, expected, catalog.step_model, fold or ()):
-        file = folds / f"{found.leaves_out}.yaml"
-        file.write_text(fold_text(found), encoding="utf-8")
-        sys.stdout.write(f"{file}\n")
+        fits[found.leaves_out] = found
+        if found.leaves_out != NOTHING:
+            file = folds / f"{found.leaves_out}.yaml"
+            file.write_text(fold_text(found), encoding="utf-8")
+            sys.stdout.write(f"{file}\n")
+    if whole := fits.pop(NOTHING, None):
+        text = with_fit(model.read_text(encoding="utf-8"), catalog.step_model, whole, fits.values(), rows)
+        model.write_text(text, encoding="utf-8")
+        sys.stdout.write(f"{model}\n")

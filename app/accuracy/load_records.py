@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from app.accuracy.records import RecordsUnreadable
+from app.accuracy.serving_recipes import PublishedTables, ServingRecipes
 from app.domain.batching import NATURAL_WIDTH_RATIO
 from app.domain.performance import BENCHMARK_WAVES
 from app.domain.value import Value
@@ -16,10 +17,6 @@ Load = Literal["closed", "burst", "static_batch", "open", "offline"]
 rate; offline: as many as the engine takes."""
 BENCHMARK_WIDTH_RATIO = 0.2 / 0.9
 """Width of lengths drawn evenly from 0.8 to 1.0 of the nominal ones / their mean."""
-POLLED_FROM = 16
-"""Concurrency from which the recipes of a series look for new requests every 30 steps, below it every 10:
-https://github.com/SemiAnalysisAI/InferenceX/blob/1fc5d73cdd31c7fbdd657f3c7e5ec2180f4b0598/benchmarks/dsr1_fp8_b200.sh
-(SCHEDULER_RECV_INTERVAL), and dsr1_fp4_b200_docker.sh there."""
 _ENGINES = {"vllm": "vllm", "sglang": "sglang", "tensorrt": "tensorrt-llm"}
 _WEIGHTS = {"fp4": "nvfp4", "awq-int4": "awq", "int8-w8a8": "int8", "gptq-int8": "int8"}
 _NARROW = {"fp8", "nvfp4", "mxfp4", "fp4"}
@@ -40,6 +37,8 @@ class LoadRecord(Value):
     concurrency: int | None
     request_rps: float | None
     num_waves: float | None
+    num_requests: int | None = None
+    """Requests of an offline run."""
     length_width_ratio: float
     output_tokens_per_s: float | None
     ttft_s: float | None
@@ -53,8 +52,8 @@ class LeftOutLoad(Value):
     reason: str
 
 
-def read_loads(*files: Path) -> tuple[list[LoadRecord], list[LeftOutLoad]]:
-    """The records of both files; raises RecordsUnreadable naming file and line."""
+def read_loads(*files: Path, recipes: ServingRecipes | None = None) -> tuple[list[LoadRecord], list[LeftOutLoad]]:
+    """The records of both files, serving points with the settings of their recipes; raises RecordsUnreadable naming file and line."""
     found: list[LoadRecord] = []
     left: list[LeftOutLoad] = []
     for file in files:
@@ -65,7 +64,7 @@ def read_loads(*files: Path) -> tuple[list[LoadRecord], list[LeftOutLoad]]:
         for number, line in enumerate(lines, 1):
             try:
                 row = json.loads(line)
-                read = _serving_point(row) if "ttft_s_mean" in row else _throughput_case(row)
+                read = _serving_point(row, recipes) if "ttft_s_mean" in row else _throughput_case(row, recipes)
             except (ValueError, KeyError, TypeError) as error:
                 raise RecordsUnreadable(f"{file}:{number}: {error}") from error
             if isinstance(read, LoadRecord):
@@ -97,14 +96,7 @@ def _length_limit(row_input: float, row_output: float) -> int:
     return math.ceil(1.25 * (row_input + row_output)) + 256
 
 
-def _poll_interval(row: dict[str, Any]) -> int:
-    """Steps between looks for new requests in the recipe of a row."""
-    if row["engine"] != "sglang" or row["gpu_slug"] != "b200-sxm-180gb" or not row["model_slug"].startswith("deepseek"):
-        return 1
-    return 30 if row["concurrency"] >= POLLED_FROM and not (row["precision"] == "fp8" and row["tp"] == 4) else 10
-
-
-def _serving_point(row: dict[str, Any]) -> LoadRecord:
+def _serving_point(row: dict[str, Any], recipes: ServingRecipes | None) -> LoadRecord:
     model, gpu, engine, precision = row["model_slug"], row["gpu_slug"], row["engine"], row["precision"]
     version = row["engine_version"] or ""
     return LoadRecord(
@@ -124,7 +116,7 @@ def _serving_point(row: dict[str, Any]) -> LoadRecord:
             "engine": engine,
             "engine_version": version if version[:1].isdigit() else None,
             "max_model_len_tokens": _length_limit(row["input_tokens"], row["output_tokens"]),
-            "poll_interval_steps": _poll_interval(row),
+            **(recipes.settings_of(row) if recipes else {}),
         },
         input_tokens=row["input_tokens_mean"],
         output_tokens=row["output_tokens_mean"],
@@ -154,15 +146,19 @@ def _unexpressed(row: dict[str, Any]) -> str | None:
     return None
 
 
-def _throughput_case(row: dict[str, Any]) -> LoadRecord | LeftOutLoad:
+def _throughput_case(row: dict[str, Any], recipes: ServingRecipes | None) -> LoadRecord | LeftOutLoad:
     if reason := _unexpressed(row):
         return LeftOutLoad(id=row["id"], reason=reason)
     written = row["engine"].casefold()
     engine = next((name for begin, name in _ENGINES.items() if written.startswith(begin)), "generic")
-    version = re.match(r"v?(\d+\.\d+(?:\.\d+)?)", row["engine_version"] or "")
     tp, pp, dp, gpus, model = row["tp"], row["pp"] or 1, row["dp"] or 1, row["gpu_count"], row["model_slug"]
+    tables = (recipes.tables_of(row) if recipes else None) or PublishedTables(pages=())
+    written_version = row["engine_version"] or ""
+    version = re.match(r"v?(\d+\.\d+(?:\.\d+)?)", tables.versions.get(written_version, written_version))
     if dp > 1 and tp * dp * pp > gpus:
         tp = max(1, tp // dp)
+    elif dp == 1 and tables.attention_dp_of_experts and "moe" in row["kind"]:
+        tp, dp = 1, tp
     replicas = max(1, gpus // (tp * dp * pp))
     weights, narrow = row["weight_precision"], row["weight_precision"] in _NARROW
     kv = "fp8" if row["kv_precision"] == "fp8" or (row["kv_precision"] is None and engine == "tensorrt-llm" and narrow) else "auto"
@@ -180,7 +176,7 @@ def _throughput_case(row: dict[str, Any]) -> LoadRecord | LeftOutLoad:
             "tp": tp,
             "pp": pp,
             "dp": dp,
-            "ep": tp * dp if (row["ep"] or 1) > 1 else 1,
+            "ep": tp * dp if (row["ep"] or 1) > 1 or (tables.attention_dp_of_experts and "moe" in row["kind"]) else 1,
             "weights": _weights(model, weights),
             "kv_cache": kv,
             "engine": engine,
@@ -193,6 +189,7 @@ def _throughput_case(row: dict[str, Any]) -> LoadRecord | LeftOutLoad:
         concurrency=concurrency,
         request_rps=row["request_rate_rps"] and row["request_rate_rps"] / replicas,
         num_waves={"burst": 1, "static_batch": 1, "closed": BENCHMARK_WAVES}.get(load),
+        num_requests=tables.requests_of(row) if load == "offline" else None,
         length_width_ratio=0.0 if fixed else NATURAL_WIDTH_RATIO,
         output_tokens_per_s=row["output_tok_s_total"] and row["output_tok_s_total"] / replicas,
         ttft_s=_seconds(row["ttft_ms_mean"], row["ttft_ms_p50"]),

@@ -11,6 +11,7 @@ from app.accuracy.step_priors import fold_of
 from app.domain.batching import run_rps, state_of
 from app.domain.catalog import Catalog
 from app.domain.deployment import Deployment, EngineName
+from app.domain.engine_defaults import with_engine_cache
 from app.domain.errors import PlannerError
 from app.domain.load_state import LoadState
 from app.domain.performance import Lengths, Performance, performance_of
@@ -153,12 +154,15 @@ def summarise_ratios(comparisons: Iterable[SpeedComparison], constants: Predicto
 
 def recorded_performance(catalog: Catalog, record: LoadRecord) -> Performance:
     """The deployment and lengths of a record; raises PlannerError where the planner refuses them or says that they do not serve."""
-    deployment = Deployment.model_validate(record.deployment)
+    llm, gpu = catalog.model(record.model), catalog.gpu(record.gpu)
+    given = Deployment.model_validate(record.deployment)
+    engine = catalog.engine(given.engine, given.engine_version)
+    deployment, _ = with_engine_cache(given, engine, llm, gpu)
     found = performance_of(
-        catalog.model(record.model),
-        catalog.gpu(record.gpu),
+        llm,
+        gpu,
         deployment,
-        catalog.engine(deployment.engine, deployment.engine_version),
+        engine,
         catalog.step_model,
         Lengths(record.input_tokens, record.output_tokens),
         num_waves=record.num_waves,
@@ -174,8 +178,9 @@ def _state(record: LoadRecord, performance: Performance) -> LoadState | None:
     """The state of the load, with the rate over the whole run; None where requests arrive faster than they end."""
     if record.load == "offline":
         state = performance.saturated
-        rate = state.admitted / (record.output_tokens * state.tpot_s)
-        return state._replace(request_rps=rate * performance.constants.offline_ratio)
+        if record.num_requests is not None:
+            return state._replace(request_rps=run_rps(performance.serving, record.num_requests))
+        return state._replace(request_rps=state.request_rps * performance.constants.offline_ratio)
     state_or_none = state_of(performance.serving, "continuous", concurrency=record.concurrency, request_rps=record.request_rps)
     if record.load in ("burst", "static_batch") and state_or_none is not None and record.concurrency is not None:
         return state_or_none._replace(request_rps=run_rps(performance.serving, record.concurrency))
@@ -184,7 +189,7 @@ def _state(record: LoadRecord, performance: Performance) -> LoadState | None:
 
 def at_constants(performance: Performance, model: StepModel) -> Performance:
     """The same deployment and lengths with the constants of another model."""
-    return replace(performance, model=model, constants=model.constants_of(performance.step_class))
+    return replace(performance, model=model).with_constants(model.constants_of(performance.step_class))
 
 
 def is_faster_than_possible(record: LoadRecord, performance: Performance) -> bool:

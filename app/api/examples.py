@@ -198,6 +198,19 @@ EXAMPLES: dict[str, dict[str, tuple[str, Example]]] = {
                 "attempts_per_task": 1.2,
             },
         ),
+        "plan": (
+            "A fleet as /capacity sizes it",
+            {
+                "plan": {
+                    "model": "llama-3.1-70b",
+                    "gpu": "h100-sxm-80gb",
+                    "deployment": {"tp": 4, "weights": "fp8", "engine": "vllm"},
+                    "workload": CHAT_WORKLOAD,
+                    "slo": {"ttft_p95_s": 2, "tpot_p95_s": 0.05},
+                },
+                "success_ratio": 0.95,
+            },
+        ),
         "split": (
             "Input and output priced by the time that each uses, on spot capacity",
             {

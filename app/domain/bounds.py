@@ -11,6 +11,7 @@ from app.domain.hardware import Gpu
 from app.domain.kv_cache import KvCost, kv_read_cost, resolve_kv_format
 from app.domain.llm import Llm
 from app.domain.memory_fit import Fit
+from app.domain.model_work import model_work
 from app.domain.precision import compute_format, native_format
 
 PREFILL_SOURCE = "https://arxiv.org/abs/2001.08361 (2 FLOPs per parameter and token)"
@@ -78,9 +79,13 @@ def weights_read_ratio(llm: Llm, num_tokens: float, dp: int = 1) -> float:
     """Share of the weights on an accelerator that one step over `num_tokens` tokens reads.
 
     Dense parameters are always read; of E experts with k per token a step of n tokens touches E (1 - (1 - k/E)^n) on average. The
-    experts are spread over the `dp` ranks, everything else is repeated on each.
+    experts are spread over the `dp` ranks, everything else is repeated on each. Where the layers are not known, what is not active on every
+    token counts as experts chosen in that proportion, as in `model_work`: 1 - (1 - active / params)^n.
     """
     experts = llm.num_expert_params
+    if not experts and not model_work(llm).is_known and llm.num_active_params < llm.num_params:
+        unused: float = (1 - llm.num_active_params / llm.num_params) ** num_tokens
+        return 1 - unused
     if not experts:
         return 1.0
     untouched = 0.0
@@ -171,7 +176,7 @@ class SpeedBounds:
     def largest_batch(self, tpot_s: float, context_tokens: float, most: int) -> int:
         """Most sequences whose time per token stays within `tpot_s` even at the bound; 0 when one alone is slower."""
         low, high = 0, most
-        if not self.llm.num_expert_params:
+        if self.read_ratio(1) == 1:
             guess = min(self._dense_batch(tpot_s, context_tokens), most)
             low, high = max(0, guess - 1), min(most, guess + 1)  # one off at most, by rounding
         while low < high:

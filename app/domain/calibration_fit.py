@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from app.domain.load_state import LoadState
@@ -54,7 +54,7 @@ class Measurement:
 
     def predicted(self, constants: Constants) -> dict[Quantity, float]:
         """The same quantities by the model with these constants."""
-        return quantities(replace(self.performance, constants=constants).closed(self.concurrency), self.performance.lengths.output_tokens)
+        return quantities(self.performance.with_constants(constants).closed(self.concurrency), self.performance.lengths.output_tokens)
 
 
 def quantities(state: LoadState, output_tokens: float) -> dict[Quantity, float]:

@@ -10,11 +10,12 @@ from app.domain.deployment import Deployment
 from app.domain.engine_arguments import EngineArguments
 from app.domain.expected_latency import ExpectedLatency, expected_latency, expected_steps
 from app.domain.fleet import Reserve, RollingUpdate, Situation, situations_of, sized
-from app.domain.fleet_cost import FleetCost, fleet_cost, fleet_cost_steps
+from app.domain.fleet_cost import FleetCost, fleet_cost
 from app.domain.hardware import Gpu
 from app.domain.llm import Llm
 from app.domain.memory_fit import Fit
 from app.domain.memory_working import memory_steps
+from app.domain.prefix_cache import shared_prefix
 from app.domain.provenance import Answer, Note, Versions
 from app.domain.sizing import Latency, Sizing
 from app.domain.speed_limits import SpeedLimits, speed_limits
@@ -97,6 +98,7 @@ def answer_capacity(
     usd_per_gpu_hour: float | None,
     price_source: str,
     assumptions: list[Note],
+    warnings: list[Note],
     versions: Versions,
 ) -> CapacityAnswer:
     """Replicas for a workload: see `fleet.Reserve`.
@@ -107,15 +109,19 @@ def answer_capacity(
     """
     found_fleet = sized(sizing, reserve)
     constraints, binding, replicas = found_fleet.constraints, found_fleet.binding, found_fleet.replicas
-    per_replica = deployment.num_gpus
+    per_replica, prefix = deployment.num_gpus, shared_prefix(workload, deployment)
     nodes = nodes_for(replicas, per_replica, gpus_per_node)
     demand, latency, speed = sizing.demand, sizing.latency, sizing.speed
     rates = {item.name: item.per_replica for item in constraints}
     is_sized = binding is not None and (found is None or found.holds_requests)
     utilization = binding.replicas_exact / replicas if is_sized and binding is not None and binding.replicas_exact is not None else None
     gpus = replicas * per_replica
-    cost = fleet_cost(demand, gpus, usd_per_gpu_hour, price_source) if is_sized and usd_per_gpu_hour is not None else None
     loaded = speed.at_rate(demand.request_rps / replicas) if is_sized and speed is not None else None
+    cost, cost_steps = (
+        fleet_cost(workload, demand, gpus, replicas, usd_per_gpu_hour, price_source, speed, loaded)
+        if is_sized and usd_per_gpu_hour is not None
+        else (None, [])
+    )
     expected = expected_latency(speed, loaded) if speed is not None and loaded is not None else None
     pools = pools_of(workload, found_fleet, reserve, safety_ratio, per_replica) if is_sized else None
     return CapacityAnswer(
@@ -124,18 +130,19 @@ def answer_capacity(
         working=[
             *demand_steps(workload, demand),
             *(memory_steps(llm, gpu, deployment, found) if llm and gpu and found else []),
-            *(concurrency_steps(found, deployment, sizing.holds, safety_ratio) if found and found.cost and sizing.holds else []),
+            *(concurrency_steps(found, deployment, sizing.holds, safety_ratio, prefix) if found and found.cost and sizing.holds else []),
             *(bound_steps(llm, sizing, sizing.bounds, sizing.least) if llm and sizing.bounds and sizing.least else []),
             *modelled_steps(sizing, constraints),
             *replica_steps(sizing, constraints, binding, replicas if is_sized else None, reserve),
             *(expected_steps(speed, loaded, demand.request_rps, replicas) if speed and loaded else []),
             *(fleet_steps(deployment, nodes, replicas, binding) if is_sized else []),
-            *([] if cost is None else fleet_cost_steps(demand, gpus, cost)),
+            *cost_steps,
         ],
         assumptions=assumptions,
         warnings=[
             *capacity_warnings(llm, workload, sizing, constraints, found, utilization, deployment),
             *modelled_warnings(sizing, loaded, expected, is_sized=is_sized),
+            *warnings,
         ],
         versions=versions,
         model=llm.slug if llm else None,
@@ -170,7 +177,7 @@ def answer_capacity(
         expected=expected,
         situations=situations_of(found_fleet, per_replica, gpus_per_node, rolling_update) if is_sized else [],
         pools=pools,
-        prefix_cache_effect=prefix_effects(workload, found_fleet, reserve, per_replica) if is_sized else [],
+        prefix_cache_effect=prefix_effects(workload, found_fleet, reserve, safety_ratio, per_replica) if is_sized else [],
         engine_args=engine_args,
         cost=cost,
     )

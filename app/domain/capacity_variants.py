@@ -4,11 +4,12 @@ from dataclasses import replace
 from typing import Literal
 
 from app.domain.capacity import ConstraintName
-from app.domain.concurrency import at_length
+from app.domain.concurrency import ConcurrencyAtLength, at_length
 from app.domain.demand import Demand, demand_of
 from app.domain.fleet import Reserve, Sized, sized
 from app.domain.length_spread import Part, natural_split, parts_at, spread_of
 from app.domain.performance import Lengths, Performance
+from app.domain.prefix_cache import PrefixCache, shared_prefix
 from app.domain.replica_speed import ReplicaSpeed
 from app.domain.sizing import Sizing, cached_tokens
 from app.domain.units import exact, plain
@@ -94,13 +95,15 @@ def speed_of(performance: Performance, workload: Workload, demand: Demand, slo: 
     return ReplicaSpeed(performance, spread_of(workload, "input_tokens"), spread_of(workload, "output_tokens"), cached, slo)
 
 
-def lengths_of(demand: Demand) -> Lengths:
-    """Mean lengths of a demand, with the share of the mean prompt that the prefix cache serves."""
+def lengths_of(demand: Demand, shared: PrefixCache | None = None) -> Lengths:
+    """Mean lengths of a demand, with the share of the mean prompt that the prefix cache serves; `shared` is what requests hold once."""
     prompt = demand.mean_input_tokens
-    return Lengths(prompt, max(1.0, demand.mean_output_tokens), cached_tokens(demand, prompt) / prompt)
+    return Lengths(prompt, max(1.0, demand.mean_output_tokens), cached_tokens(demand, prompt) / prompt, shared)
 
 
-def prefix_effects(workload: Workload, found: Sized, reserve: Reserve, gpus_per_replica: int) -> list[PrefixCacheEffect]:
+def prefix_effects(
+    workload: Workload, found: Sized, reserve: Reserve, safety_ratio: float, gpus_per_replica: int
+) -> list[PrefixCacheEffect]:
     """The fleet at prefix hits of 0, 50 and 80 %, and at those of the workload.
 
     Empty without a modelled replica, and where figures were measured: they hold at the hits at which they were measured.
@@ -112,8 +115,7 @@ def prefix_effects(workload: Workload, found: Sized, reserve: Reserve, gpus_per_
     for ratio in sorted({*PREFIX_HITS, own}):
         at = found
         if ratio != own:
-            demand = demand_of(workload.model_copy(update={"prefix_hit_ratio": ratio}))
-            at = sized(replace(sizing, demand=demand, speed=_at_hits(sizing.speed, demand), bounds=None), reserve)
+            at = sized(_at_hits(workload.model_copy(update={"prefix_hit_ratio": ratio}), sizing, sizing.speed, safety_ratio), reserve)
         speed = at.sizing.speed
         loaded = None if speed is None else speed.at_rate(at.sizing.demand.request_rps / found.replicas)
         replicas = at.replicas if at.holds_objectives else None
@@ -132,11 +134,22 @@ def prefix_effects(workload: Workload, found: Sized, reserve: Reserve, gpus_per_
     return rows
 
 
-def _at_hits(speed: ReplicaSpeed, demand: Demand) -> ReplicaSpeed:
-    lengths = lengths_of(demand)
-    return replace(
-        speed, performance=replace(speed.performance, lengths=lengths), cached_tokens=lengths.input_tokens * lengths.prefix_hit_ratio
-    )
+def _at_hits(workload: Workload, sizing: Sizing, speed: ReplicaSpeed, safety_ratio: float) -> Sizing:
+    demand, performance, holds = demand_of(workload), speed.performance, sizing.holds
+    lengths = lengths_of(demand, shared_prefix(workload, performance.deployment))
+    if not workload.shared_prefix_tokens:
+        performance = performance.with_lengths(lengths)
+    else:  # requests hold more or less in common
+        performance = performance.at_lengths(lengths)
+        holds = holds and _holds(performance, lengths, safety_ratio)
+    cached = lengths.input_tokens * lengths.prefix_hit_ratio
+    own = ReplicaSpeed(performance, speed.inputs, speed.outputs, cached, speed.slo)
+    return replace(sizing, demand=demand, holds=holds, speed=own, bounds=None)
+
+
+def _holds(performance: Performance, lengths: Lengths, safety_ratio: float) -> ConcurrencyAtLength:
+    tokens = lengths.input_tokens + lengths.output_tokens
+    return at_length(performance.found, performance.deployment, tokens, safety_ratio, lengths.held_once)
 
 
 def pools_of(workload: Workload, found: Sized, reserve: Reserve, safety_ratio: float, gpus_per_replica: int) -> Pools | None:
@@ -204,11 +217,9 @@ def _pool_sized(workload: Workload, whole: Sizing, part: Part, reserve: Reserve,
     )
     demand, speed = demand_of(own), whole.speed
     assert speed is not None  # noqa: S101 - the caller asks for pools of modelled replicas only
-    lengths = lengths_of(demand)
+    lengths = lengths_of(demand, shared_prefix(own, speed.performance.deployment))
     performance = speed.performance.at_lengths(lengths)
-    holds = None
-    if whole.holds is not None:
-        holds = at_length(performance.found, performance.deployment, lengths.input_tokens + lengths.output_tokens, safety_ratio)
+    holds = whole.holds and _holds(performance, lengths, safety_ratio)
     cached = lengths.input_tokens * lengths.prefix_hit_ratio
     own_speed = ReplicaSpeed(performance, inputs, outputs, cached, speed.slo)
     return sized(replace(whole, demand=demand, holds=holds, speed=own_speed, bounds=None), reserve)

@@ -108,6 +108,16 @@ def _attention_term(term: AttentionTerm, tokens: float) -> str:
 
 def _read_step(llm: Llm, tokens: float, dp: int, ratio: float) -> Step:
     """The share of the weights that a step over `tokens` tokens reads."""
+    if not llm.num_expert_params:
+        return step(
+            "weights_read_ratio",
+            "1 - (1 - active params / params)^tokens",
+            f"1 - (1 - {llm.num_active_params} / {llm.num_params})^{plain(tokens)}",
+            ratio,
+            "ratio",
+            "the layers are not known: what is not active on every token counts as experts, chosen evenly and independently",
+            basis="assumed",
+        )
     untouched = " + ".join(
         f"{group.num_layers} x {part.num_expert_params(llm.hidden_size or 0)} x (1 - {part.num_experts_per_token} / {part.num_experts})"
         f"^{plain(tokens)}"

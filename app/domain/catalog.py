@@ -1,9 +1,10 @@
 """An immutable snapshot of everything the planner knows by name."""
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
+from functools import cached_property
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -11,7 +12,7 @@ from pydantic import Field
 from app.domain.calibration import Calibrations
 from app.domain.checkpoint_names import as_published, base_of, names_of_bases, read_name
 from app.domain.diagnosis_profile import DiagnosisProfile
-from app.domain.engine import EngineMemory, engine_memory
+from app.domain.engine import EngineMemory, engine_memory, newest_first
 from app.domain.errors import MissingFigure, UnknownName
 from app.domain.hardware import Gpu
 from app.domain.llm import Llm
@@ -85,9 +86,14 @@ class Catalog:
             raise _unknown("GPU", name, self._gpu_names, field)
         return self.gpus[slug]
 
+    @cached_property
+    def _engines_by_name(self) -> Mapping[str, Sequence[EngineMemory]]:
+        names = {engine.engine for engine in self.engines}
+        return {name: newest_first(engine for engine in self.engines if engine.engine == name) for name in names}
+
     def engine(self, name: str, version: str | None = None, *, field: str = "/deployment/engine") -> EngineMemory | None:
         """The memory accounting of an engine in a version, the newest known where the version says nothing; None for `generic`."""
-        return None if name == "generic" else engine_memory(self.engines, name, version, field=field)
+        return None if name == "generic" else engine_memory(self._engines_by_name.get(name, ()), name, version, field=field)
 
     @property
     def step_model(self) -> StepModel:

@@ -13,7 +13,7 @@ from app.domain.memory import fit
 from app.domain.memory_fit import Fit
 from app.domain.memory_notes import memory_warnings
 from app.domain.memory_working import memory_steps
-from app.domain.prefix_cache import PrefixCache, PrefixCacheUse, division, pool_shares, prefix_notes, prefix_steps
+from app.domain.prefix_cache import PrefixCache, PrefixCacheUse, division, kept_once, pool_shares, prefix_steps
 from app.domain.provenance import Answer, Note, Step, Versions, step
 from app.domain.rounding import floor
 from app.domain.units import plain
@@ -123,7 +123,7 @@ def answer_concurrency(
     longest = found.max_model_len_tokens
     unlimited = (per_engine_rank(found, mean_tokens, prefix) or 0) * deployment.dp
     shares = None if prefix is None else pool_shares(found, mean_tokens, prefix)
-    more, told = ([], []) if prefix is None or shares is None else prefix_notes(found, shares, prefix)
+    more, told = kept_once(found, mean_tokens, prefix)
     unshared = at_length(found, deployment, mean_tokens, safety_ratio).max_concurrency
     positions = "" if capacity is None else f" ({capacity} token positions per engine rank)"
     return ConcurrencyAnswer(

@@ -64,7 +64,7 @@ def answer_cost(
     *,
     replica_usd_per_hour: float,
     replicas: int,
-    price_step: Step,
+    price_steps: list[Step],
     throughput: Throughput,
     mean_input_tokens: float | None,
     mean_output_tokens: float | None,
@@ -85,7 +85,7 @@ def answer_cost(
     hourly = tidy(replica_usd_per_hour * replicas)
     outputs, inputs, rps = _rates(throughput, replicas, mean_input_tokens, mean_output_tokens)
     per_request = hourly / (rps * 3600) if rps else None
-    steps = [price_step, _step("usd_per_hour", "replica_usd_per_hour x replicas", f"{plain(replica_usd_per_hour)} x {replicas}", hourly)]
+    steps = [*price_steps, _step("usd_per_hour", "replica_usd_per_hour x replicas", f"{plain(replica_usd_per_hour)} x {replicas}", hourly)]
     steps += _rate_steps(throughput, replicas, mean_input_tokens, mean_output_tokens, (outputs, inputs, rps))
 
     steps += split[1] if split else []

@@ -99,6 +99,8 @@ class Deployment(Given):
     """Split long prompts over several steps."""
     poll_interval_steps: Annotated[int, Field(ge=1, le=1000)] = 1
     """Steps from one look for new requests to the next (SGLang: --scheduler-recv-interval)."""
+    batch_wait_steps: Annotated[int, Field(ge=0, le=10_000)] = 0
+    """Steps for which a prompt is held back while others gather (TensorRT-LLM: batch_wait_timeout_iters)."""
     prefix_caching: bool = True
     """Reuse the KV cache of common prompt beginnings."""
     num_redundant_experts: Annotated[int, Field(ge=0, le=4096)] = 0

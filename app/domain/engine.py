@@ -1,8 +1,9 @@
 """Memory accounting of inference engines, as data: one value per engine and range of versions."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import date
+from functools import lru_cache
 from typing import Annotated, Literal
 
 from pydantic import Field, PositiveInt
@@ -12,7 +13,7 @@ from app.domain.compute_buffer import ComputeBuffer
 from app.domain.deployment import EngineName
 from app.domain.errors import UnknownName
 from app.domain.paging_rules import PagingRules
-from app.domain.precision import KvFormat
+from app.domain.precision import KvFormat, WeightFormat
 from app.domain.static_reserve import FractionByGpus, StaticReserve
 from app.domain.value import Given, Slug
 
@@ -200,6 +201,8 @@ class EngineMemory(Given):
     """Precisions of the cache that any of these versions offers; none: not read."""
     sparse_latent_fp8_from_capability: Factor | None = None
     """Compute capability from which `kv_cache` auto keeps latents in 8 bits whose indexer selects tokens; None: as for other caches."""
+    fp8_cache_weights: tuple[WeightFormat, ...] = ()
+    """Formats whose usual checkpoint of a model that is published in another one asks for a cache in FP8, which `kv_cache` auto follows."""
     defaults: Annotated[tuple[SchedulerDefaults, ...], Field(min_length=1)]
     """Scheduler defaults by device class, first match."""
     whole_prompts_up_to_tokens: Count = 0
@@ -227,6 +230,7 @@ class EngineMemory(Given):
         return (lowest is None or version >= lowest) and (end is None or version < end)
 
 
+@lru_cache(maxsize=1024)
 def version_key(text: str | None) -> tuple[int, int, int] | None:
     """The numbers of a version, or the number of a build, that decide which rules hold; None when the text begins with neither.
 
@@ -250,12 +254,11 @@ def newest_first(engines: Iterable[EngineMemory]) -> list[EngineMemory]:
     return sorted(engines, key=lambda engine: version_key(engine.from_version) or (-1, 0, 0), reverse=True)
 
 
-def engine_memory(engines: Iterable[EngineMemory], name: str, version: str | None, *, field: str) -> EngineMemory:
+def engine_memory(known: Sequence[EngineMemory], name: str, version: str | None, *, field: str) -> EngineMemory:
     """The rules of an engine in a version, the newest known when it is not given or not understood; raises UnknownName.
 
-    A version of two numbers names a series and stands for its newest release.
+    `known` are those of the engine, newest first. A version of two numbers names a series and stands for its newest release.
     """
-    known = newest_first(engine for engine in engines if engine.engine == name)
     if not known:
         raise UnknownName(f"no memory accounting of engine {name[:100]!r} in the catalog", field=field, value=name[:100])
     key = version_key(version)

@@ -8,8 +8,10 @@ from app.domain.deployment import Deployment
 from app.domain.engine import EngineMemory, SchedulerDefaults, version_key
 from app.domain.hardware import Gpu
 from app.domain.llm import Llm
+from app.domain.precision import WeightFormat
 from app.domain.provenance import Note
 from app.domain.static_reserve import reserve_bytes
+from app.domain.weight_schemes import native_scheme
 
 
 class Settings(NamedTuple):
@@ -93,15 +95,29 @@ def _vision_ratio(engine: EngineMemory, llm: Llm | None) -> float:
 def with_engine_cache(deployment: Deployment, engine: EngineMemory | None, llm: Llm, gpu: Gpu) -> tuple[Deployment, list[Note]]:
     """The deployment with the precision that its engine takes for `kv_cache` auto on a device, where it is not that of other caches.
 
-    Sparse latents from a compute capability on are kept in 8 bits; the note says so. Source:
-    https://github.com/sgl-project/sglang/blob/v0.5.23/python/sglang/srt/arg_groups/overrides.py (_dsa_kv_cache_dtype_default).
+    Sparse latents from a compute capability on are kept in 8 bits; so are caches of weights in a format whose usual checkpoint asks for
+    it, unless the model itself is published in that format and says nothing. The note says so. Sources:
+    https://github.com/sgl-project/sglang/blob/v0.5.23/python/sglang/srt/arg_groups/overrides.py (_dsa_kv_cache_dtype_default),
+    https://github.com/vllm-project/vllm/pull/29980 (kv_cache_quant_algo of the checkpoint).
     """
-    least = None if engine is None else engine.sparse_latent_fp8_from_capability
-    sparse = any(isinstance(group.mixer, LatentAttention) and group.mixer.indexer is not None for group in llm.layer_groups or ())
-    if deployment.kv_cache != "auto" or engine is None or least is None or not sparse or _capability(gpu) < least:
+    if deployment.kv_cache != "auto" or engine is None:
         return deployment, []
-    message = f"kv_cache auto: fp8, which {engine.slug} takes for sparse latents from compute capability {least:g} on."
-    return deployment.model_copy(update={"kv_cache": "fp8"}), [Note(code="kv_cache_auto", message=message)]
+    least = engine.sparse_latent_fp8_from_capability
+    sparse = any(isinstance(group.mixer, LatentAttention) and group.mixer.indexer is not None for group in llm.layer_groups or ())
+    if least is not None and sparse and _capability(gpu) >= least:
+        why = f"which {engine.slug} takes for sparse latents from compute capability {least:g} on"
+    elif deployment.weights in engine.fp8_cache_weights and llm.native.kv_cache is None and not _is_published(llm, deployment.weights):
+        why = f"which NVIDIA's {deployment.weights} checkpoints ask for and {engine.slug} follows; give bf16 if yours does not"
+    else:
+        return deployment, []
+    note = Note(code="kv_cache_auto", message=f"kv_cache auto: fp8, {why}.")
+    return deployment.model_copy(update={"kv_cache": "fp8"}), [note]
+
+
+def _is_published(llm: Llm, weights: WeightFormat | None) -> bool:
+    """Whether a format is the model's own."""
+    own = native_scheme(llm)
+    return own is not None and own.name.split()[0] == weights
 
 
 def _capability(gpu: Gpu) -> float:

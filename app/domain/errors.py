@@ -1,5 +1,7 @@
 """What the planner refuses, and why. The HTTP layer maps each class to a status in one table (`app/api/errors.py`)."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import ClassVar
 
 
@@ -85,3 +87,14 @@ class IdempotencyConflict(PlannerError):
 
     code = "idempotency_conflict"
     title = "The idempotency key was used for another request"
+
+
+@contextmanager
+def under(pointer: str) -> Iterator[None]:
+    """Let refusals point into a larger request, in which what is refused is the field at `pointer`."""
+    try:
+        yield
+    except PlannerError as error:
+        if error.field is not None:
+            error.field = pointer + error.field
+        raise

@@ -123,8 +123,7 @@ def expected_steps(speed: ReplicaSpeed, loaded: Loaded, request_rps: float, repl
     )
     yield step(
         "expected_tpot_s",
-        "mean step / tokens per step",
-        f"{plain(state.step_s)} / {plain(speed.serving.tokens_per_step)}",
+        *_tpot_terms(speed, loaded),
         tails.tpot.mean,
         "s",
         source,
@@ -141,3 +140,15 @@ def expected_steps(speed: ReplicaSpeed, loaded: Loaded, request_rps: float, repl
             TAIL_SOURCE,
             basis="assumed",
         )
+
+
+def _tpot_terms(speed: ReplicaSpeed, loaded: Loaded) -> tuple[str, str]:
+    """(formula, the same with numbers) of the mean TPOT."""
+    serving, state = speed.serving, loaded.state
+    if not serving.decode_steps:
+        return "mean step / tokens per step", f"{plain(state.step_s)} / {plain(serving.tokens_per_step)}"
+    steps = f"{plain(serving.decode_steps)} x {plain(state.step_s)}"
+    return (
+        "(decode steps x mean step + what prompts that arrived during the wait add) / (output tokens - 1)",
+        f"({steps} + {plain(loaded.tails.followed_s)}) / ({plain(serving.output_tokens)} - 1)",
+    )

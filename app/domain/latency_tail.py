@@ -5,10 +5,11 @@ The one seam for them: a simulation of the same steps may take the place of `Tai
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal, NamedTuple
 
+from app.domain.decoding import followed_s, gamma_percentile, prompts_deviation_s
 from app.domain.length_spread import NORMAL, Spread
 from app.domain.load_state import LoadState
 from app.domain.serving import Serving
@@ -69,7 +70,7 @@ class Prompts(NamedTuple):
     outputs: Spread
 
 
-@dataclass(frozen=True)
+@dataclass
 class Tails:
     """Percentiles of the times of a request under Poisson arrivals, from the means of a steady state.
 
@@ -77,24 +78,54 @@ class Tails:
     lengths, waiting behind prompts and for a place with exponential tails. Waiting behind prompts of different lengths is (1 + variance /
     mean^2) times that behind equal ones (Pollaczek-Khinchine).
     TPOT: see `_tpot`. E2E: mean + root of the sum of squares over TTFT, TPOT and the output length. Valid up to 80 % of the saturation
-    within SIMULATED_RATIO; where prompts take most of the time and few sequences run, TPOT percentiles come out too low.
+    within SIMULATED_RATIO; where prompts take more than two thirds of the time, TPOT comes out up to 1.5 times too low.
     """
 
     prompts: Prompts
     state: LoadState
+    _known: dict[tuple[TimeName, Level], float] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _deviations: dict[Level, TtftDeviations] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
     def more_ahead_s(self) -> float:
         """What prompts of different lengths add to the waiting behind them [s]."""
         return self.prompts.inputs.variance_ratio * self.state.waiting.prompts_ahead_s
 
-    def deviations(self, level: Level) -> TtftDeviations:
-        """What the percentile of TTFT is made of."""
-        return _ttft(self.prompts, self.state, self.more_ahead_s, level)
+    @property
+    def waited_s(self) -> float:
+        """From the scheduler's first look at a request to its first token [s]."""
+        waiting = self.state.waiting
+        return waiting.residual_s + waiting.prefill_s + waiting.prompts_ahead_s + self.more_ahead_s
 
     @cached_property
-    def _known(self) -> dict[tuple[TimeName, Level], float]:
-        return {}
+    def followed_s(self) -> float:
+        """What prompts that arrived during that time add to the decoding: more than of equally long ones, as the wait is longer [s]."""
+        serving, state = self.prompts.mean, self.state
+        if not self.more_ahead_s:
+            return state.followed_s
+        return followed_s(serving.decode_steps, state.decode.total_s, state.step_s, state.longest_step_s, self.waited_s)
+
+    @property
+    def decoding_s(self) -> float:
+        """Mean time from the first token to the last [s]."""
+        return self.prompts.mean.decode_steps * self.state.step_s + self.followed_s
+
+    @property
+    def mean_tpot_s(self) -> float:
+        """Mean time per output token after the first [s]."""
+        serving = self.prompts.mean
+        return self.decoding_s / (serving.output_tokens - 1) if serving.decode_steps else self.state.tpot_s
+
+    @property
+    def mean_e2e_s(self) -> float:
+        """Mean of the whole request [s]."""
+        return self.state.e2e_s + self.more_ahead_s + self.followed_s - self.state.followed_s
+
+    def deviations(self, level: Level) -> TtftDeviations:
+        """What the percentile of TTFT is made of."""
+        if level not in self._deviations:
+            self._deviations[level] = _ttft(self.prompts, self.state, self.more_ahead_s, level)
+        return self._deviations[level]
 
     def percentile(self, name: TimeName, level: Level) -> float:
         """The percentile of one time [s]."""
@@ -104,32 +135,38 @@ class Tails:
 
     def _percentile(self, name: TimeName, level: Level) -> float:
         if name == "ttft":
-            return self.state.waiting.ttft_s + self.more_ahead_s + self.deviations(level).joint_s
+            return self.mean(name) + self.deviations(level).joint_s
         if name == "tpot":
-            return _tpot(self.prompts, self.state, level)
+            return _tpot(self, level)
         outputs = self.prompts.outputs
         longer = (outputs.p95 if level == "p95" else outputs.p99) - outputs.mean
-        slower = (self.prompts.mean.output_tokens - 1) * (self.percentile("tpot", level) - self.state.tpot_s)
-        joint = math.hypot(self.deviations(level).joint_s, slower, longer * self.state.tpot_s)
-        return self.state.e2e_s + self.more_ahead_s + joint
+        slower = (self.prompts.mean.output_tokens - 1) * (self.percentile("tpot", level) - self.mean_tpot_s)
+        joint = math.hypot(self.deviations(level).joint_s, slower, longer * self.mean_tpot_s)
+        return self.mean_e2e_s + joint
 
-    def _tail(self, name: TimeName, mean: float) -> Tail:
-        return Tail(mean, self.percentile(name, "p95"), self.percentile(name, "p99"))
+    def mean(self, name: TimeName) -> float:
+        """The mean of one time [s]."""
+        if name == "ttft":
+            return self.state.waiting.ttft_s + self.more_ahead_s
+        return self.mean_tpot_s if name == "tpot" else self.mean_e2e_s
 
-    @cached_property
+    def _tail(self, name: TimeName) -> Tail:
+        return Tail(self.mean(name), self.percentile(name, "p95"), self.percentile(name, "p99"))
+
+    @property
     def ttft(self) -> Tail:
         """Time to first token."""
-        return self._tail("ttft", self.state.waiting.ttft_s + self.more_ahead_s)
+        return self._tail("ttft")
 
-    @cached_property
+    @property
     def tpot(self) -> Tail:
         """Time per output token after the first."""
-        return self._tail("tpot", self.state.tpot_s)
+        return self._tail("tpot")
 
-    @cached_property
+    @property
     def e2e(self) -> Tail:
         """Whole request."""
-        return self._tail("e2e", self.state.e2e_s + self.more_ahead_s)
+        return self._tail("e2e")
 
 
 def _ttft(prompts: Prompts, state: LoadState, more_ahead: float, level: Level) -> TtftDeviations:
@@ -160,28 +197,34 @@ def exponential_tail_s(mean_s: float, chance: float, share: float) -> float:
     return max(0.0, mean_s / chance * math.log(chance / (1 - share)) - mean_s)
 
 
-def _tpot(prompts: Prompts, state: LoadState, level: Level) -> float:
-    """TPOT at a percentile: x + z x (what the running sequences add + what the prompts add), x the mean step.
+def _tpot(tails: Tails, level: Level) -> float:
+    """TPOT at a percentile: (decode steps + what prompts add, a gamma distribution + what the running sequences add) / tokens.
 
-    q = time with prompts / time of decoding. Sequences: the deviation of B averaged over a lifetime, through the decode step. B follows
+    Sequences: the deviation of B averaged over a lifetime, through the decode step. B follows
     dB = dN(r) (1 + prompt work x departure rate) - departures, a birth and death process whose rates hang on the step:
-    variance B (2 + 2 q + q^2 V) / (2 (1 - e)), relaxation (1 - e) / lifetime, with e = B d'(B) / d(B), V = E[prompt^2] / E[prompt]^2
-    (linear noise, https://doi.org/10.1016/B978-0-444-52965-7.X5000-4 chapter X).
-    Prompts: a lifetime lasts as the busy period of its decoding with the prompts that arrive meanwhile, deviation x q sqrt(V / B)
-    (delay busy period, https://doi.org/10.1002/9781119453765). Both come from the same arrivals, so they add up.
+    variance B (2 + 2 q + q^2 V) / (2 (1 - e)), relaxation (1 - e) / lifetime, with q = time with prompts / time of decoding,
+    e = B d'(B) / d(B), V = E[prompt^2] / E[prompt]^2 (linear noise, https://doi.org/10.1016/B978-0-444-52965-7.X5000-4 chapter X).
+    Prompts: `decoding`, with the deviation of the wait that they arrived in. Both come from the same arrivals, so they add up.
     """
-    serving, deviates = prompts.mean, DEVIATES[level]
-    running = state.running / serving.groups
-    decode_s = state.decode.total_s
-    if running <= 0:
+    prompts, state, deviates = tails.prompts, tails.state, DEVIATES[level]
+    serving = prompts.mean
+    running, decode_s, steps = state.running / serving.groups, state.decode.total_s, serving.decode_steps
+    if running <= 0 or not steps:
         return state.tpot_s
-    prompt_ratio, square = state.step_s / decode_s - 1, 1 + prompts.inputs.variance_ratio
+    # Of less than one running sequence, steps with prompts may be shorter than the decode step, which holds at least one.
+    prompt_ratio, square = max(0.0, state.step_s / decode_s - 1), 1 + prompts.inputs.variance_ratio
     wide = max(1.0, math.sqrt(running))
-    elasticity = running * (serving.step(running + wide, 0).total_s - decode_s) / wide / decode_s
+    elasticity = running * (serving.step_s(running + wide, 0) - decode_s) / wide / decode_s
     relaxation = max(1 - elasticity, LEAST_RELAXATION)
     variance = running * (2 + 2 * prompt_ratio + prompt_ratio**2 * square) / (2 * relaxation)
     averaged = math.sqrt(2 * (relaxation + math.expm1(-relaxation))) / relaxation
-    more = serving.step(running + deviates * averaged * math.sqrt(variance), 0).total_s / decode_s - 1
-    # Where so few requests arrive during a lifetime that fewer than this share of requests meets one, the percentile meets none.
-    met = -math.expm1(-running) > 1 - LEVELS[level]
-    return state.tpot_s * (1 + more + (deviates * prompt_ratio * math.sqrt(square / running) if met else 0.0))
+    more = serving.step_s(running + deviates * averaged * math.sqrt(variance), 0) / decode_s - 1
+    waited = tails.deviations(level)
+    deviation = math.hypot(
+        prompts_deviation_s(steps * state.step_s, prompt_ratio, square, state.request_rps / serving.groups, tails.waited_s),
+        prompt_ratio * math.hypot(waited.own_prompt_s, waited.prompts_ahead_s) / deviates,
+    )
+    mean_s, plain_s = tails.decoding_s, steps * decode_s
+    added_s = gamma_percentile(max(0.0, mean_s - plain_s), deviation, deviates)
+    slower_s = max(mean_s, min(plain_s + added_s, steps * state.longest_step_s))
+    return (slower_s + steps * state.step_s * more) / (serving.output_tokens - 1)

@@ -64,7 +64,7 @@ class ModelWork(NamedTuple):
     """Sums over the layers of a model that every step is computed from."""
 
     is_known: bool
-    """False where only the parameter count is known: all active parameters then count as dense."""
+    """False where only the parameter count is known, or the layers do not add up to it."""
     num_layers: float
     """Layers, from the usual shape where they are not known."""
     layers: LayerCounts

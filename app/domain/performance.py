@@ -4,9 +4,9 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal, NamedTuple
+from typing import Any, NamedTuple
 
-from app.domain.concurrency import ramp, sequence_limit
+from app.domain.concurrency import ramp
 from app.domain.deployment import Deployment
 from app.domain.engine import EngineMemory
 from app.domain.hardware import Gpu
@@ -14,11 +14,13 @@ from app.domain.llm import Llm
 from app.domain.load_state import LoadState
 from app.domain.memory import fit
 from app.domain.memory_fit import Fit
+from app.domain.places import MOST_SEQUENCES, PlacesLimit, places_of
+from app.domain.prefix_cache import PrefixCache
 from app.domain.serving import Serving
 from app.domain.step import StepTimer, step_timer
 from app.domain.step_class import Load, StepClass, gpu_class
 from app.domain.step_constants import ROOFLINE, Constants, StepModel
-from app.domain.step_work import Contexts, StepWork, step_work
+from app.domain.step_work import NO_CONTEXTS, Contexts, StepWork, step_work
 
 USUAL_TOKEN_BUDGET = 8192
 """Tokens of a step where the engine is not named: the default of vLLM servers on large devices, of SGLang's chunks and of
@@ -26,20 +28,32 @@ TensorRT-LLM (https://github.com/vllm-project/vllm/blob/v0.19.1/vllm/engine/arg_
 BENCHMARK_WAVES = 10
 """Requests that a closed-loop benchmark sends for each unit of concurrency:
 https://github.com/SemiAnalysisAI/InferenceX/tree/main/benchmarks (num-prompts)."""
-USUAL_PLACES = 1024
-"""Sequences where neither the cache of the model nor max_num_seqs limits them: the default of vLLM servers on large devices."""
-MOST_SEQUENCES = 65536
-"""Batches above this are not looked at."""
-
-PlacesLimit = Literal["kv_cache", "max_num_seqs", "not_known"]
 
 
 class Lengths(NamedTuple):
-    """Mean lengths of a request [tokens], and the share of the prompt that the prefix cache serves."""
+    """Mean lengths of a request [tokens], the share of the prompt that the prefix cache serves, and what running requests hold once."""
 
     input_tokens: float
     output_tokens: float
     prefix_hit_ratio: float = 0.0
+    shared: PrefixCache | None = None
+
+    @classmethod
+    def finding(cls, input_tokens: float, output_tokens: float, hit_ratio: float, shared_tokens: float | None) -> "Lengths":
+        """A share of the hits in a beginning that all requests have in common, in the whole prompt where none is known."""
+        if shared_tokens is None:
+            return cls(input_tokens, output_tokens, hit_ratio)
+        found = min(shared_tokens * hit_ratio, input_tokens - 1) / input_tokens
+        return cls(input_tokens, output_tokens, found, PrefixCache(shared_tokens, hit_ratio) if shared_tokens else None)
+
+    def held_tokens(self, constants: Constants) -> float:
+        """What a request is taken to hold when it gets a place: its prompt and a share of its output [tokens]."""
+        return self.input_tokens + constants.held_output_ratio * self.output_tokens
+
+    @property
+    def held_once(self) -> PrefixCache | None:
+        """What running requests hold once of `shared`: nothing that is not found."""
+        return self.shared if self.prefix_hit_ratio else None
 
     @property
     def computed_tokens(self) -> float:
@@ -77,13 +91,15 @@ class Performance:
     """Prompt tokens of one step over all dp ranks; infinite where prompts are not cut [tokens]."""
     draft: StepTimer | None
     """Steps of the draft model."""
+    steps: StepTimer
+    """Times of a step at any lengths."""
     num_waves: float | None = None
     length_width_ratio: float = 0.0
 
     @cached_property
     def timer(self) -> StepTimer:
         """Times of a step at these lengths."""
-        return step_timer(self.work, self.constants, self._contexts, self.model.kernels)
+        return self.steps.at_contexts(self._contexts)
 
     @cached_property
     def roofline(self) -> StepTimer:
@@ -114,6 +130,7 @@ class Performance:
             most_admitted=self.places,
             num_waves=self.num_waves,
             poll_interval_steps=self.deployment.poll_interval_steps,
+            batch_wait_steps=self.deployment.batch_wait_steps,
             prefill_first=self.deployment.engine in self.model.prefill_first,
             length_width_ratio=self.length_width_ratio,
         )
@@ -125,23 +142,35 @@ class Performance:
             return 0.0
         sequences = max(1.0, num_sequences)
         if self.draft is not None:
-            return speculative.num_draft_tokens * self.draft.iteration(sequences, 0).total_s
+            return speculative.num_draft_tokens * self.draft.total_s(sequences, 0)
         if speculative.draft_model is None and self.llm.num_mtp_layers:
             share = self.llm.num_mtp_layers / self.llm.num_layers
-            return speculative.num_draft_tokens * share * self.timer.iteration(sequences / self.work.positions_per_sequence, 0).total_s
+            return speculative.num_draft_tokens * share * self.timer.total_s(sequences / self.work.positions_per_sequence, 0)
         return 0.0
 
     def at_lengths(self, lengths: Lengths) -> "Performance":
         """The same deployment with requests of other lengths, which find more or fewer places."""
-        held_tokens = lengths.input_tokens + self.constants.held_output_ratio * lengths.output_tokens
-        places, limit = _places(self.found, self.deployment, held_tokens)
-        return replace(self, lengths=lengths, places=places, places_limit=limit)
+        places, limit = places_of(self.found, self.deployment, lengths.held_tokens(self.constants), lengths.held_once)
+        return self._but(lengths=lengths, places=places, places_limit=limit)
+
+    def with_constants(self, constants: Constants) -> "Performance":
+        """The same deployment and lengths at other constants."""
+        return replace(self, constants=constants, steps=step_timer(self.work, constants, NO_CONTEXTS, self.model.kernels))
+
+    def with_lengths(self, lengths: Lengths) -> "Performance":
+        """The same deployment and places with other lengths."""
+        return self._but(lengths=lengths)
+
+    def _but(self, **changes: Any) -> "Performance":
+        """As `replace`, which takes far longer: an answer asks for a dozen."""
+        return Performance(**({name: vars(self)[name] for name in self.__match_args__} | changes))
 
     def without_speculation(self) -> "Performance":
         """The same deployment with plain decoding."""
         plain_work = replace(self.work, positions_per_sequence=1)
         deployment = self.deployment.model_copy(update={"speculative": None})
-        return replace(self, deployment=deployment, work=plain_work, draft=None)
+        steps = replace(self.steps, work=plain_work, positions_per_sequence=1)
+        return replace(self, deployment=deployment, work=plain_work, draft=None, steps=steps)
 
     @cached_property
     def _known(self) -> dict[float, LoadState]:
@@ -180,7 +209,7 @@ class Performance:
 
         def loses(sequences: int) -> bool:
             share = sequences / self.work.pp
-            return self.serving.step(share, 0).total_s / tokens >= plain.timer.iteration(share, 0).total_s
+            return self.serving.step_s(share, 0) / tokens >= plain.timer.total_s(share, 0)
 
         first = _first(loses)
         return None if first is None else first - 1
@@ -206,6 +235,8 @@ class StepParts(NamedTuple):
     work: StepWork
     step_class: StepClass
     constants: Constants
+    steps: StepTimer
+    """Times of a step without any context."""
 
 
 def step_parts(llm: Llm, gpu: Gpu, deployment: Deployment, model: StepModel, load: Load = "served") -> StepParts:
@@ -221,7 +252,8 @@ def step_parts(llm: Llm, gpu: Gpu, deployment: Deployment, model: StepModel, loa
         dense_weights=work.products.dense_class,
         link=work.tensor_link.kind if deployment.tp > 1 else "none",
     )
-    return StepParts(work, step_class, model.constants_of(step_class))
+    constants = model.constants_of(step_class)
+    return StepParts(work, step_class, constants, step_timer(work, constants, NO_CONTEXTS, model.kernels))
 
 
 def performance_of(
@@ -246,30 +278,17 @@ def performance_of(
     bandwidth or peak that the catalog lacks.
     """
     found = found or fit(llm, gpu, deployment, engine)
-    work, step_class, constants = parts or step_parts(llm, gpu, deployment, model, load)
-    places, limit = _places(found, deployment, lengths.input_tokens + constants.held_output_ratio * lengths.output_tokens)
+    work, step_class, constants, steps = parts or step_parts(llm, gpu, deployment, model, load)
+    places, limit = places_of(found, deployment, lengths.held_tokens(constants), lengths.held_once)
     timer = None
     if draft is not None:
         alone = Deployment(tp=deployment.tp, engine=deployment.engine, kv_cache=deployment.kv_cache)
         draft_work = step_work(draft, gpu, alone)
         contexts = draft_work.contexts(lengths.decode_context_tokens, lengths.prompt_context_tokens)
         timer = step_timer(draft_work, constants, contexts, model.kernels)
+    limits = places, limit, _token_budget(found, deployment)
     return Performance(
-        llm,
-        gpu,
-        deployment,
-        found,
-        lengths,
-        work,
-        model,
-        step_class,
-        constants,
-        places,
-        limit,
-        _token_budget(found, deployment),
-        timer,
-        num_waves,
-        length_width_ratio,
+        llm, gpu, deployment, found, lengths, work, model, step_class, constants, *limits, timer, steps, num_waves, length_width_ratio
     )
 
 
@@ -279,15 +298,3 @@ def _token_budget(found: Fit, deployment: Deployment) -> float:
     settings = found.settings
     given = deployment.max_num_batched_tokens or (settings and settings.max_num_batched_tokens) or USUAL_TOKEN_BUDGET
     return float(given * deployment.dp)
-
-
-def _places(found: Fit, deployment: Deployment, tokens: float) -> tuple[float, PlacesLimit]:
-    """(requests of so many tokens that the replica holds at once, what limits them)."""
-    if not found.holds_requests:
-        return 0.0, "kv_cache"
-    held, limit = found.sequences(tokens), sequence_limit(found, deployment)
-    if held is None and limit is None:
-        return float(USUAL_PLACES), "not_known"
-    if held is None or (limit is not None and limit < held):
-        return float((limit or 0) * deployment.dp), "max_num_seqs"
-    return float(min(held, MOST_SEQUENCES) * deployment.dp), "kv_cache"

@@ -2,7 +2,9 @@
 
 from app.domain.load_state import LoadState
 from app.domain.memory_notes import memory_warnings
-from app.domain.performance import USUAL_PLACES, Performance
+from app.domain.performance import Performance
+from app.domain.places import USUAL_PLACES
+from app.domain.prefix_cache import kept_once
 from app.domain.provenance import Note
 from app.domain.units import plain
 
@@ -25,6 +27,7 @@ def performance_warnings(performance: Performance, state: LoadState | None, *, s
         warn(
             "beyond_max_model_len", f"Requests of {plain(length)} tokens are longer than max_model_len_tokens {found.max_model_len_tokens}."
         )
+    warnings += kept_once(found, length, performance.lengths.held_once)[1]
     warnings += speed_notes(performance)
     if saturated:
         warn("saturated", "Requests arrive faster than the replica ends them: times have no steady state. Add replicas.")
@@ -51,8 +54,9 @@ def speed_notes(performance: Performance) -> list[Note]:
     if not work.model.is_known:
         warn(
             "layers_unknown",
-            f"The layers of {llm.slug} are not known in full: all active parameters count as dense products, layers are taken from the "
-            "usual shape, and attention and cache count as far as they are given.",
+            f"The layers of {llm.slug} are not known in full: "
+            + ("what is not active on every token counts as experts" if work.model.experts else "all parameters count as dense products")
+            + ", layers are taken from the usual shape, and attention and cache count as far as they are given.",
         )
     if performance.places_limit == "not_known":
         warn("places_not_known", f"Neither the KV cache of {llm.slug} nor max_num_seqs is known: {USUAL_PLACES} places are taken.")

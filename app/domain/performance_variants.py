@@ -2,11 +2,12 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from app.domain.batching import Batching
 from app.domain.load_state import LoadState
-from app.domain.performance import Performance, PlacesLimit
+from app.domain.performance import Lengths, Performance
+from app.domain.places import PlacesLimit
 from app.domain.serving import Serving
 from app.domain.step import Part
 from app.domain.units import plain
@@ -19,8 +20,12 @@ TOKEN_BUDGETS = (2048, 8192)
 BATCHINGS: tuple[Batching, ...] = ("continuous", "dynamic", "static")
 
 
-class CurvePoint(Value):
+@dataclass(slots=True, unsafe_hash=True)
+class CurvePoint:
     """The replica at one concurrency."""
+
+    # No Value and not frozen, as steps are: an answer holds two dozen.
+    __pydantic_config__ = Value.model_config
 
     concurrency: float
     """Requests in the system."""
@@ -58,8 +63,12 @@ class Saturation(Value):
     """Mean time per output token [s]."""
 
 
-class Variant(Value):
+@dataclass(slots=True, unsafe_hash=True)
+class Variant:
     """The same load with one setting changed; None where the replica cannot keep up with it."""
+
+    # No Value and not frozen, as steps are: an answer holds two dozen.
+    __pydantic_config__ = Value.model_config
 
     name: str
     """What is changed."""
@@ -140,11 +149,17 @@ def by_token_budget(performance: Performance, solve: Solve) -> list[Variant]:
 
 
 def by_prefix_hit(performance: Performance, solve: Solve) -> list[Variant]:
-    """The same load with other shares of the prompt found in the prefix cache."""
-    own, variants = performance.lengths.prefix_hit_ratio, []
+    """The same load with other shares of the prompt, or of the beginning that is held in common, found in the prefix cache."""
+    lengths, variants = performance.lengths, []
+    shared = lengths.shared
+    own = lengths.prefix_hit_ratio if shared is None else shared.hit_ratio
     for ratio in sorted({*PREFIX_HITS, own}):
-        lengths = performance.lengths._replace(prefix_hit_ratio=ratio)
-        changed = performance.serving if ratio == own else replace(performance, lengths=lengths).serving
+        changed = performance.serving
+        if ratio != own and shared is None:
+            changed = replace(performance, lengths=lengths._replace(prefix_hit_ratio=ratio)).serving
+        elif ratio != own and shared is not None:
+            found = Lengths.finding(lengths.input_tokens, lengths.output_tokens, ratio, shared.shared_tokens)
+            changed = performance.at_lengths(found).serving
         variants.append(_variant(f"prefix_hit_ratio {plain(ratio)}", changed, solve(changed, "continuous")))
     return variants
 

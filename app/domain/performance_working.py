@@ -1,8 +1,10 @@
 """The working of `/performance`: from the steps of a load to the times of a request and the rates of the replica."""
 
+import math
 from collections.abc import Iterator
 
 from app.domain.batching import Batching
+from app.domain.decoding import SOURCE as DECODING_SOURCE
 from app.domain.demand import LITTLE_SOURCE
 from app.domain.load_state import LoadState
 from app.domain.memory_working import memory_steps
@@ -10,11 +12,9 @@ from app.domain.performance import Performance
 from app.domain.provenance import Step, step
 from app.domain.step_working import constant_steps, iteration_steps, term_steps
 from app.domain.units import exact, plain
+from app.domain.waiting_working import waiting_steps
 
 STEP_SOURCE = "mean over the steps with and without prompt tokens"
-QUEUE_SOURCE = (
-    "https://doi.org/10.1007/BF01194620 (Pollaczek), https://doi.org/10.1007/BF02532775 (several servers), scaled to measurements"
-)
 
 
 def performance_steps(performance: Performance, state: LoadState, request_rps: float | None, batching: Batching) -> list[Step]:
@@ -25,7 +25,7 @@ def performance_steps(performance: Performance, state: LoadState, request_rps: f
     return [
         *memory_steps(performance.llm, performance.gpu, performance.deployment, performance.found),
         *load_steps(performance, state),
-        *_times(performance, state),
+        *_times(performance, state, request_rps),
         *_rates(performance, state, request_rps, batching),
     ]
 
@@ -62,7 +62,7 @@ def _mixed(performance: Performance, state: LoadState, share: float) -> Iterator
     )
 
 
-def _times(performance: Performance, state: LoadState) -> Iterator[Step]:
+def _times(performance: Performance, state: LoadState, request_rps: float | None) -> Iterator[Step]:
     serving = performance.serving
     decode, mixed, often = plain(state.decode.total_s), plain(state.mixed.total_s), plain(state.prompt_step_ratio)
     yield step(
@@ -74,17 +74,15 @@ def _times(performance: Performance, state: LoadState) -> Iterator[Step]:
         STEP_SOURCE,
         basis="calibrated",
     )
-    yield step(
-        "tpot_s",
-        "mean_step_s / tokens per step",
-        f"{plain(state.step_s)} / {plain(serving.tokens_per_step)}",
-        state.tpot_s,
-        "s",
-        "definition of the time per output token",
-        basis="calibrated",
-    )
-    for name, value in zip(state.waiting._fields, state.waiting, strict=True):
-        yield step(f"ttft_{name}", _WAITING[name], plain(value), value, "s", QUEUE_SOURCE, basis="calibrated")
+    formula, terms = "mean_step_s / tokens per step", f"{plain(state.step_s)} / {plain(serving.tokens_per_step)}"
+    if state.followed_s:
+        yield _followed(performance, state)
+        formula = "(decode steps x mean_step_s + followed_s) / (output tokens - 1)"
+        terms = (
+            f"({plain(serving.decode_steps)} x {plain(state.step_s)} + {plain(state.followed_s)}) / ({plain(serving.output_tokens)} - 1)"
+        )
+    yield step("tpot_s", formula, terms, state.tpot_s, "s", "definition of the time per output token", basis="calibrated")
+    yield from waiting_steps(serving, state, request_rps)
     yield step(
         "ttft_s",
         "server + steps in flight + prefill + prompts ahead + start + admission",
@@ -105,15 +103,21 @@ def _times(performance: Performance, state: LoadState) -> Iterator[Step]:
     )
 
 
-_WAITING = {
-    "server_s": "request_s + request_concurrency_s x requests in the system + input_token_s x prompt tokens",
-    "residual_s": "(residual_iterations + (poll_interval_steps - 1) / 2) x decode step"
-    " + (mean square of the steps / mean step - decode step) / 2",
-    "prefill_s": "steps of the prompt beside the running sequences",
-    "prompts_ahead_s": "prompts that arrived before: prefill_queue_ratio x busy / (1 - 0.9 busy) x prefill / 2, or what the budget delays",
-    "start_s": "half of the prompts of the burst x share of the waves of the run that still start together",
-    "admission_s": "requests without a place / requests with one x time inside; at a rate, the wait for one of several servers",
-}
+def _followed(performance: Performance, state: LoadState) -> Step:
+    """What prompts that arrived while the request waited for its own add to its decoding."""
+    waiting, serving = state.waiting, performance.serving
+    decode, mixed = plain(state.decode.total_s), plain(state.mixed.total_s)
+    formula = "waited x prompt steps per step x (mixed_step_s - decode_step_s) / decode_step_s"
+    terms = (
+        f"({plain(waiting.residual_s)} + {plain(waiting.prefill_s)} + {plain(waiting.prompts_ahead_s)}) "
+        f"x {plain(state.prompt_step_ratio)} x ({mixed} - {decode}) / {decode}"
+    )
+    longest_s = state.longest_step_s
+    if not math.isinf(longest_s):
+        most = f"{plain(serving.decode_steps)} x ({plain(longest_s)} - {plain(state.step_s)})"
+        formula = f"most x (1 - e^(-{formula} / most)), most = decode steps x (step full of prompts - mean_step_s)"
+        terms = f"{most} x (1 - {plain(math.e)}^(0 - {terms} / ({most})))"
+    return step("followed_s", formula, terms, state.followed_s, "s", DECODING_SOURCE, basis="calibrated")
 
 
 def _rates(performance: Performance, state: LoadState, request_rps: float | None, batching: Batching) -> Iterator[Step]:

@@ -3,12 +3,14 @@
 import math
 from typing import NamedTuple
 
+from app.domain.deployment import Deployment
 from app.domain.memory_fit import Fit
 from app.domain.paging import CellPool, PagedPool
 from app.domain.provenance import Note, Step, step
 from app.domain.rounding import floor
 from app.domain.units import exact, plain
 from app.domain.value import Value
+from app.domain.workload import Workload
 
 SHARING_SOURCE = "https://docs.vllm.ai/en/latest/design/prefix_caching/ (whole blocks of a common beginning are kept once)"
 SLOTS_SOURCE = "https://github.com/ggml-org/llama.cpp/issues/27616"
@@ -71,6 +73,17 @@ class PoolShares(NamedTuple):
     def reserve_bytes(self) -> int:
         """The reserve [bytes]."""
         return math.ceil(self.reserve * self.bytes_per_unit)
+
+
+def shared_prefix(workload: Workload, deployment: Deployment) -> PrefixCache | None:
+    """The beginning that the requests of a workload have in common, with its hits; None where none is stated, found or cached.
+
+    Without shared_prefix_tokens hits come from anywhere, as from earlier turns of the same conversation, and nothing is held in common.
+    """
+    tokens = (workload.shared_prefix_tokens or 0.0) * workload.token_growth_ratio
+    if not tokens or not workload.prefix_hit_ratio or not deployment.prefix_caching:
+        return None
+    return PrefixCache(tokens, workload.prefix_hit_ratio)
 
 
 def block_unit(found: Fit) -> int:
@@ -207,3 +220,9 @@ def prefix_notes(found: Fit, shares: PoolShares, prefix: PrefixCache) -> tuple[l
         message = f"{plain(prefix.reserve_ratio)} of the KV cache is kept for cached prefixes that no running request uses."
         assumptions.append(Note(code="prefix_cache_reserve", message=message))
     return assumptions, warnings
+
+
+def kept_once(found: Fit, tokens: float, prefix: PrefixCache | None) -> tuple[list[Note], list[Note]]:
+    """`prefix_notes` for requests of `tokens` tokens; nothing without a prefix."""
+    shares = None if prefix is None else pool_shares(found, tokens, prefix)
+    return ([], []) if prefix is None or shares is None else prefix_notes(found, shares, prefix)

@@ -124,7 +124,9 @@ def answer_recommendation(
         summary=_summary(llm, found, cheapest, plans),
         working=best.working if best else [],
         assumptions=assumptions,
-        warnings=_warnings(found, best, cheapest),
+        warnings=_warnings(
+            found, best, cheapest, uncalibrated=best is not None and not _is_calibrated(best) and any(map(_is_calibrated, plans.values()))
+        ),
         versions=versions,
         model=llm.slug,
         demand=best.demand if best else None,
@@ -167,7 +169,11 @@ def _recommended(llm: Llm, candidate: Candidate, plan: CapacityAnswer) -> Recomm
     )
 
 
-def _warnings(found: Found, best: CapacityAnswer | None, cheapest: Sequence[Candidate]) -> list[Note]:
+def _is_calibrated(plan: CapacityAnswer) -> bool:
+    return any(note.code == "calibration_used" for note in plan.assumptions)
+
+
+def _warnings(found: Found, best: CapacityAnswer | None, cheapest: Sequence[Candidate], *, uncalibrated: bool) -> list[Note]:
     warnings = []
     if not found.complete:
         share = f"{found.num_decided} of {found.num_candidates} candidates"
@@ -177,6 +183,12 @@ def _warnings(found: Found, best: CapacityAnswer | None, cheapest: Sequence[Cand
         warnings.append(Note(code="search_incomplete", message=message))
     if best is not None:
         warnings += best.warnings
+    if uncalibrated:
+        message = (
+            "Other candidates follow a calibration, the cheapest does not: it may look better because it was not measured. "
+            "Calibrate it, too, or search the measured precisions alone."
+        )
+        warnings.append(Note(code="cheapest_not_calibrated", message=message))
     if cheapest and not cheapest[0].performance.is_fitted:
         message = "No measurement of this engine, class of accelerator, weights and kind of model was in the fit: load-test the cheapest."
         warnings.append(Note(code="not_calibrated", message=message))

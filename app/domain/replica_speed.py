@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
@@ -59,6 +59,7 @@ class ReplicaSpeed:
     cached_tokens: float
     """Tokens of a prompt that the prefix cache serves."""
     slo: Slo | None
+    _known: dict[Level, Serving] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @cached_property
     def basis(self) -> Basis:
@@ -80,10 +81,6 @@ class ReplicaSpeed:
         """The replica by length of the prompts."""
         return Prompts(self.serving, self._prompts_at, self.inputs, self.outputs)
 
-    @cached_property
-    def _known(self) -> dict[Level, Serving]:
-        return {}
-
     def _prompts_at(self, level: Level) -> Serving:
         if level not in self._known:
             self._known[level] = self._with_prompts_of(self.inputs.p95 if level == "p95" else self.inputs.p99)
@@ -93,7 +90,7 @@ class ReplicaSpeed:
         if tokens <= self.inputs.mean:
             return self.serving
         lengths = Lengths(tokens, self.performance.lengths.output_tokens, min(self.cached_tokens, tokens - 1) / tokens)
-        return replace(self.performance, lengths=lengths).serving
+        return self.performance.with_lengths(lengths).serving
 
     @cached_property
     def prefill_tokens_per_s(self) -> float:
@@ -119,6 +116,10 @@ class ReplicaSpeed:
     def objectives(self, loaded: Loaded) -> list[Objective]:
         """Every objective with what is expected at a load."""
         return [Objective(f"{name}_{level}", limit, loaded.tails.percentile(name, level)) for name, level, limit in self._limits]
+
+    def holds(self, loaded: Loaded) -> bool:
+        """Whether every objective is kept at a load."""
+        return all(loaded.tails.percentile(name, level) <= limit for name, level, limit in self._limits)
 
     @cached_property
     def _limits(self) -> list[tuple[TimeName, Level, float]]:
@@ -147,7 +148,7 @@ class ReplicaSpeed:
     def within_objectives(self) -> Loaded | None:
         """The largest rate at which every objective holds; None where there is none, not even for an idle replica."""
         idle = self.idle
-        if idle is None or not all(each.holds for each in self.objectives(idle)):
+        if idle is None or not self.holds(idle):
             return None
         serving = self.serving
         places = serving.most_admitted / serving.groups

@@ -4,6 +4,12 @@ import math
 
 _NOISE = 1e-9
 """Relative size of a rounding error that must not turn 11.000000000000002 replicas into 12."""
+_MOST_NOISE = 1e-3
+"""Its largest size: a count of bytes that is whole stays what it is, and doubles up to 1e12 err by less."""
+
+
+def _noise(value: float) -> float:
+    return min(_NOISE * max(1.0, abs(value)), _MOST_NOISE)
 
 
 def ceil(value: float) -> int:
@@ -12,7 +18,7 @@ def ceil(value: float) -> int:
     >>> ceil(10 * 1.1)
     11
     """
-    return math.ceil(value - _NOISE * max(1.0, abs(value)))
+    return math.ceil(value - _noise(value))
 
 
 def floor(value: float) -> int:
@@ -21,4 +27,4 @@ def floor(value: float) -> int:
     >>> floor(100 * 0.29)
     29
     """
-    return math.floor(value + _NOISE * max(1.0, abs(value)))
+    return math.floor(value + _noise(value))

@@ -1,6 +1,7 @@
 """The cheapest deployments that hold the objectives: branch and bound over families of deployments."""
 
 import itertools
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -45,6 +46,9 @@ class Judge(Protocol):
 
     def least_exact(self, replicas: int) -> float:
         """What `replicas_exact` of a fleet of so many replicas is above."""
+
+    def needs_more(self, performance: Performance, exact: float) -> bool:
+        """Whether `replicas_exact` is surely above; it may be where this says False."""
 
     def assess(self, performance: Performance) -> Outcome | Miss:
         """The fewest replicas that hold the objectives."""
@@ -191,20 +195,32 @@ class Search:
         """
         family, unit, low = bounded.family, bounded.family.usd_per_replica_hour, bounded.best.replicas
         most = self.leaders.most_usd_per_hour(family, bounded.objectives) / unit
-        end, high = 2 * low, 0
+        end, high, least = 2 * low, 0, (0.0, 0.0)
         while low <= min(most, MOST_REPLICAS):
             times = self.judge.times(performance, end)
             if times is None:
                 low = end
             else:
-                high = end
+                high, least = end, times
+            if high:
                 exact = max(bounded.best.replicas_exact, self.judge.least_exact(low))
-                if self.leaders.beats(family, Outcome(exact, low, *times).objectives(unit), rank):
+                objectives = Outcome(exact, low, *least).objectives(unit)
+                if self.leaders.beats(family, objectives, rank):
                     return True
-            if high and high - low <= max(1, CLOSE_RATIO * low):
-                return False
+                if high - low <= max(1, CLOSE_RATIO * low):
+                    return self._uses_too_much(family, performance, objectives, rank)
             end = (low + high) // 2 if high else 2 * low
         return low > most
+
+    def _uses_too_much(self, family: Family, performance: Performance, best: Objectives, rank: int) -> bool:
+        """Whether a candidate changes no list because the traffic needs more of its replicas than `best` says.
+
+        Few requests need few replicas by their work alone, and ten times as many by the objectives.
+        """
+        beaten = best._replace(usd_per_hour_in_use=self.leaders.in_use_behind(best))
+        if not math.isfinite(beaten.usd_per_hour_in_use) or not self.leaders.beats(family, beaten, rank):
+            return False
+        return self.judge.needs_more(performance, beaten.usd_per_hour_in_use / family.usd_per_replica_hour)
 
     def _unless_refused(self, compute: "Callable[[], Result | Miss]", family: Family, num_candidates: int, found: Found) -> "Result | None":
         """What is computed; None where it is a miss, as which `num_candidates` are then counted."""

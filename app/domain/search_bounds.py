@@ -12,14 +12,14 @@ def most_running(timer: StepTimer, places: float, step_s: float) -> float:
 
     The step time grows with the sequences: found by halving, up to one sequence too many.
     """
-    if timer.iteration(places, 0).total_s <= step_s:
+    if timer.total_s(places, 0) <= step_s:
         return places
-    if timer.iteration(1, 0).total_s > step_s:
+    if timer.total_s(1, 0) > step_s:
         return 0.0
     low, high = 1.0, places
     while high - low > 1:
         middle = (low + high) / 2
-        if timer.iteration(middle, 0).total_s <= step_s:
+        if timer.total_s(middle, 0) <= step_s:
             low = middle
         else:
             high = middle
@@ -34,10 +34,10 @@ def most_rps(timer: StepTimer, places: float, lengths: Lengths, tokens_per_step:
     prompts only add time. 0 where one sequence alone is too slow.
     """
     decode_steps = (lengths.output_tokens - 1) / tokens_per_step
-    rate = MANY / timer.iteration(MANY * decode_steps, MANY * lengths.computed_tokens).total_s
+    rate = MANY / timer.total_s(MANY * decode_steps, MANY * lengths.computed_tokens)
     if decode_steps:
         running = most_running(timer, max(1.0, places / timer.work.pp), tpot_s * tokens_per_step)
         if not running:
             return 0.0
-        rate = min(rate, running / (decode_steps * timer.iteration(running, 0).total_s))
+        rate = min(rate, running / (decode_steps * timer.total_s(running, 0)))
     return rate * timer.work.pp

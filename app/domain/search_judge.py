@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from app.domain.calibration import Calibrations
-from app.domain.capacity_variants import lengths_of, speed_of
+from app.domain.capacity_variants import lengths_of
 from app.domain.concurrency import at_length, sequence_limit
 from app.domain.demand import Demand, demand_of
 from app.domain.deployment import Deployment
@@ -16,7 +16,9 @@ from app.domain.hardware import Gpu
 from app.domain.latency_tail import LEVELS
 from app.domain.length_spread import Spread, spread_of
 from app.domain.llm import Llm
+from app.domain.memory import trial_fit
 from app.domain.performance import Lengths, Performance, StepParts, performance_of, step_parts
+from app.domain.prefix_cache import PrefixCache, shared_prefix
 from app.domain.replica_speed import ReplicaSpeed
 from app.domain.rounding import ceil
 from app.domain.search import MARGIN_RATIO, Miss
@@ -24,7 +26,7 @@ from app.domain.search_bounds import most_rps
 from app.domain.search_leaders import Outcome
 from app.domain.search_space import Family, Reason, Setting
 from app.domain.sizing import Sizing, cached_tokens
-from app.domain.step import StepTimer, step_timer
+from app.domain.step import StepTimer
 from app.domain.step_constants import StepModel
 from app.domain.units import plain
 from app.domain.workload import Slo, Workload
@@ -62,9 +64,19 @@ class TrafficJudge:
         return spread_of(self.workload, "input_tokens")
 
     @cached_property
+    def outputs(self) -> Spread:
+        """Outputs by length."""
+        return spread_of(self.workload, "output_tokens")
+
+    @cached_property
+    def prefix(self) -> PrefixCache | None:
+        """What requests hold in common; every candidate has a prefix cache."""
+        return shared_prefix(self.workload, Deployment())
+
+    @cached_property
     def lengths(self) -> Lengths:
         """Mean lengths of the traffic."""
-        return lengths_of(self.demand)
+        return lengths_of(self.demand, self.prefix)
 
     def _steps(self, gpu: Gpu, deployment: Deployment) -> StepModel:
         return self.calibrations.steps(self.model, self.llm, gpu, deployment).model
@@ -75,23 +87,32 @@ class TrafficJudge:
     def best(self, family: Family) -> Outcome | Miss:
         """Bounds of every setting of a family, without a look at what fits beside the weights."""
         gpu, deployment = family.priced.gpu, family.deployment
-        parts = self._parts[id(family)] = step_parts(self.llm, gpu, deployment, self._steps(gpu, deployment))
+        parts = step_parts(self.llm, gpu, deployment, self._steps(gpu, deployment))
+        parts = self._parts[id(family)] = parts._replace(steps=self._timer(parts, self.lengths))
         work, memory = parts.work, gpu.require_memory_bytes()
         weights = (work.dense_bytes + work.expert_bytes) / work.pp
         if weights > memory:
             return Miss("does_not_fit", f"{plain(weights)} bytes of weights on each accelerator of {memory}")
-        timer = self._timer(parts, self.lengths)
+        timer = parts.steps
         per_step = deployment.speculative.tokens_per_iteration if deployment.speculative else 1.0
-        tpot_s = timer.iteration(1, 0).total_s / per_step
+        tpot_s = timer.total_s(1, 0) / per_step
         for name, limit, least in (*self._ttft_bounds(parts), *self._tpot_bounds(tpot_s)):
             if least > limit:
                 return Miss(_MISSED[name.split("_")[0]], f"{name} is at least {plain(least)} s, the objective is {plain(limit)} s")
         places = self.most_seqs * work.dp
-        held = timer.at.kv_bytes and (memory - weights) * work.pp / timer.at.kv_bytes * work.dp
+        own = timer.at.kv_bytes * self._own_ratio
+        held = own and (memory - weights) * work.pp / own * work.dp
         limit = min((limit for _, limit, _ in self._tpot_bounds(tpot_s)), default=math.inf)
         rate = most_rps(timer, min(places, held or places), self.lengths, per_step, limit)
         exact = self.demand.request_rps / rate
         return Outcome(exact, self.replicas(exact), self._least_ttft_s(parts, timer, self.lengths), tpot_s)
+
+    @cached_property
+    def _own_ratio(self) -> float:
+        """Least share of its cache that a request holds itself: what it does not find in common, of the context that it has on average."""
+        context = self.lengths.decode_context_tokens
+        found = 0.0 if self.prefix is None else min(self.prefix.shared_tokens, context - 1) * self.prefix.hit_ratio
+        return 1 - found / context
 
     def _ttft_bounds(self, parts: StepParts) -> list[tuple[str, float, float]]:
         bounds = []
@@ -108,18 +129,19 @@ class TrafficJudge:
 
     def _timer(self, parts: StepParts, lengths: Lengths) -> StepTimer:
         contexts = parts.work.contexts(lengths.decode_context_tokens, lengths.prompt_context_tokens)
-        return step_timer(parts.work, parts.constants, contexts, self.model.kernels)
+        return parts.steps.at_contexts(contexts)
 
     def _least_ttft_s(self, parts: StepParts, timer: StepTimer, lengths: Lengths) -> float:
         """The server, and the whole prompt in one step of its own: several steps take longer [s]."""
         constants = parts.constants
-        return constants.request_s + constants.input_token_s * lengths.input_tokens + timer.iteration(0, lengths.computed_tokens).total_s
+        return constants.request_s + constants.input_token_s * lengths.input_tokens + timer.total_s(0, lengths.computed_tokens)
 
     def perform(self, family: Family, setting: Setting) -> Performance:
         """The deployment with the fit of its memory."""
         deployment = family.deployment.model_copy(update=setting._asdict())
         gpu, engine = family.priced.gpu, self.engines[deployment.engine]
-        return performance_of(self.llm, gpu, deployment, engine, self._steps(gpu, deployment), self.lengths, parts=self._parts[id(family)])
+        found, model = trial_fit(self.llm, gpu, deployment, engine), self._steps(gpu, deployment)
+        return performance_of(self.llm, gpu, deployment, engine, model, self.lengths, parts=self._parts[id(family)], found=found)
 
     def with_budget(self, performance: Performance, setting: Setting) -> Performance:
         """The deployment with another token budget in the same memory: a larger one in truth leaves less for the cache."""
@@ -131,9 +153,10 @@ class TrafficJudge:
             found, deployment, demand = performance.found, performance.deployment, self.demand
             holds = None
             if found.cost is not None:
-                holds = at_length(found, deployment, demand.mean_input_tokens + demand.mean_output_tokens, self.safety_ratio)
+                tokens = demand.mean_input_tokens + demand.mean_output_tokens
+                holds = at_length(found, deployment, tokens, self.safety_ratio, self.prefix)
             limit = sequence_limit(found, deployment)
-            speed = speed_of(performance, self.workload, demand, self.slo)
+            speed = ReplicaSpeed(performance, self.inputs, self.outputs, cached_tokens(demand, demand.mean_input_tokens), self.slo)
             self._last = performance, Sizing(demand, None, self.slo, holds, limit and limit * deployment.dp, None, speed)
         return self._last[1]
 
@@ -155,13 +178,20 @@ class TrafficJudge:
         assert speed is not None  # noqa: S101 - `sizing` models every deployment
         if planned == 0:
             return None
-        loaded = speed.at_rate(rate)
-        if loaded is None or not all(each.holds for each in speed.objectives(loaded)):
-            return None
         if rate > speed.most_rps(performance.places if planned is None else planned):
+            return None
+        loaded = speed.at_rate(rate)
+        if loaded is None or not speed.holds(loaded):
             return None
         times = self._times(speed, replicas)
         return None if times is None else (times[0] / MARGIN_RATIO, times[1] / MARGIN_RATIO)
+
+    def needs_more(self, performance: Performance, exact: float) -> bool:
+        """Whether one replica misses the objectives under its share of so many, a hair less than it."""
+        speed = self.sizing(performance).speed
+        assert speed is not None  # noqa: S101 - `sizing` models every deployment
+        loaded = speed.at_rate(self.demand.request_rps / exact / MARGIN_RATIO)
+        return loaded is None or not speed.holds(loaded)
 
     def assess(self, performance: Performance) -> Outcome | Miss:
         """The fewest replicas that hold every objective, and the times that they are expected to have."""
@@ -180,7 +210,7 @@ class TrafficJudge:
 
     def _times(self, speed: ReplicaSpeed, replicas: int) -> tuple[float, float] | None:
         loaded = speed.at_rate(self.demand.request_rps / replicas)
-        return None if loaded is None else (loaded.tails.ttft.mean, loaded.tails.tpot.mean)
+        return None if loaded is None else (loaded.tails.mean("ttft"), loaded.tails.mean("tpot"))
 
     def _missed(self, speed: ReplicaSpeed) -> Miss:
         for each in speed.objectives(speed.idle) if speed.idle else ():

@@ -100,6 +100,16 @@ class Leaders:
         )
         return max(self._to_beat(family)[0], min(ahead, default=math.inf))
 
+    def in_use_behind(self, best: Objectives) -> float:
+        """A share in use that puts a candidate behind the front whose other objectives are nowhere below `best`; infinite without one."""
+        usd, _, ttft, tpot = best.steps
+        ahead = (
+            standing.candidate.objectives.usd_per_hour_in_use
+            for standing in self._front
+            if standing.steps[0] <= usd and standing.steps[2] <= ttft and standing.steps[3] <= tpot
+        )
+        return LIKE_RATIO * min(ahead, default=math.inf)
+
     def add(self, candidate: Candidate) -> None:
         """Take a candidate into the lists that it belongs to."""
         key, steps = candidate.key, candidate.objectives.steps

@@ -165,7 +165,7 @@ class Space:
                     if cache != "auto" and (why := cache_refusal(priced.gpu, cache)) is not None:
                         refusals.add("kv_cache_unsupported", share, why)
                         continue
-                    taken = self._cache(engine, cache, priced.gpu)
+                    taken = self._cache(engine, weights, cache, priced.gpu)
                     if taken != cache and (weights, taken) in self._precisions:
                         refusals.add("same_cache", share, f"{engine} on {priced.gpu.slug} takes {taken} for {cache}, asked for too")
                         continue
@@ -174,7 +174,7 @@ class Space:
                     for layout in layouts:
                         yield Family(priced, layout.model_copy(update=changes))
 
-    def _cache(self, engine: EngineName, cache: KvChoice, gpu: Gpu) -> KvChoice:
+    def _cache(self, engine: EngineName, weights: WeightFormat | None, cache: KvChoice, gpu: Gpu) -> KvChoice:
         """The cache that the engine takes on the accelerator, as `/capacity` plans it."""
-        deployment = self.template.model_copy(update={"engine": engine, "kv_cache": cache})
+        deployment = self.template.model_copy(update={"engine": engine, "weights": weights, "kv_cache": cache})
         return with_engine_cache(deployment, self.memory.get(engine), self.llm, gpu)[0].kv_cache

@@ -2,11 +2,12 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
 
-from app.domain.load_state import LoadState, WaitingTimes
+from app.domain.burst_start import start_share
+from app.domain.decoding import followed_s
+from app.domain.load_state import Interference, LoadState, WaitingTimes, mean_of_steps_s
 from app.domain.step import IterationTime, StepTimer
 
 TOLERANCE = 1e-3
@@ -20,25 +21,6 @@ STEEP = 0.25
 """Least 1 - slope that secants are drawn with: at most four times the difference ahead."""
 CROWDED = 0.9
 """Share of the waiting behind other prompts that a full pipeline of prompts keeps finite: prompts leave as others enter."""
-
-
-class _Interference(NamedTuple):
-    """Steps without and with prompts."""
-
-    decode: IterationTime
-    mixed: IterationTime
-    """With prompts; a decode step and one of prompts together where engines run prompts first."""
-    prompt_tokens: float
-    often: float
-    busy_s: float
-    """Time with prompts per step [s]."""
-    square_ratio: float
-    """Mean square of the steps / mean step: twice what is left of the step that an arrival meets [s]."""
-
-    @property
-    def mean_step_s(self) -> float:
-        """Mean step over all [s]."""
-        return self.decode.total_s + self.often * (self.mixed.total_s - self.decode.total_s)
 
 
 @dataclass(frozen=True)
@@ -66,6 +48,8 @@ class Serving:
     """Width of the range of output lengths / mean; requests that start together stay together when it is 0."""
     poll_interval_steps: int = 1
     """Steps from one look for new requests to the next."""
+    batch_wait_steps: int = 0
+    """Steps for which the first prompt is held back while others gather."""
     prefill_first: bool = False
     """Prompts run in steps of their own while decoding waits; else both share steps."""
 
@@ -92,17 +76,26 @@ class Serving:
         draft_s = self.draft_s(num_sequences)
         return found._replace(total_s=found.total_s + draft_s, overhead_s=found.overhead_s + draft_s)
 
+    def step_s(self, num_sequences: float, prompt_tokens: float) -> float:
+        """The total of `step` alone [s]."""
+        total_s = self.timer.total_s(num_sequences if prompt_tokens else max(num_sequences, LEAST_RUNNING), prompt_tokens)
+        return total_s if self.draft_s is None else total_s + self.draft_s(num_sequences)
+
+    def longest_step_s(self, running: float) -> float:
+        """A step full of prompts beside so many sequences; infinite where nothing limits them [s]."""
+        return math.inf if self.prefill_first or math.isinf(self.token_budget) else self.step_s(running, self.token_budget)
+
     def prompt_s(self, running: float) -> float:
         """Steps of one prompt beside so many running sequences of the group [s]."""
         steps = self.prefill_steps
-        return steps * self.step(running, self.computed_tokens / steps).total_s
+        return steps * self.step_s(running, self.computed_tokens / steps)
 
     def burst_s(self, num_prompts: float) -> float:
         """Time per prompt when several are computed with nothing else, as many in a step as the budget takes [s]."""
         if self.computed_tokens >= self.token_budget:
             return self.prompt_s(0)
         tokens = min(self.token_budget, num_prompts * self.computed_tokens)
-        return self.step(0, tokens).total_s * self.computed_tokens / tokens
+        return self.step_s(0, tokens) * self.computed_tokens / tokens
 
     @cached_property
     def alone_s(self) -> float:
@@ -114,17 +107,25 @@ class Serving:
         """The same of one among as many as a step takes [s]."""
         return self.burst_s(MOST_BATCHED)
 
+    @cached_property
+    def _in_turn_s(self) -> float:
+        """A request that is alone [s]."""
+        decode_s = self.step_s(LEAST_RUNNING, 0)
+        steps = self.timer.constants.residual_iterations + self._held_steps(0) + self.decode_steps
+        outside_s, prompt_s = self._server_s(1) + steps * decode_s, self._own_prompt_s(LEAST_RUNNING)
+        return outside_s + self._own_prompt_s(self.decode_steps * decode_s / (outside_s + prompt_s))
+
     def closed(self, concurrency: float) -> LoadState:
         """Steady state with `concurrency` requests in the system, each followed by the next as it ends.
 
-        A = min(C, places); lam = A / (decode steps + prefill steps) prompts arrive per step; B = A x decode time / (TTFT + decode time),
-        found by iteration over `_state`.
+        A = min(C, places); lam = (A - 1) / (decode steps + prefill steps) prompts of others arrive per step, as a request meets the rest of
+        a closed network (https://doi.org/10.1145/322186.322195); B = A x decode time / (TTFT + decode time), found by iteration. No
+        engine idles while requests wait: A of them take no longer than one after the other.
         """
         admitted = min(concurrency, self.most_admitted)
         share = admitted / self.groups
-        lam = share / (self.decode_steps + self.prefill_steps)
-        alone, running = self.burst_s(share), share
-        before, change_before = 0.0, 0.0
+        lam = (admitted - 1) / self.groups / (self.decode_steps + self.prefill_steps) if admitted > 1 else 0.0
+        alone, running, before, change_before = self.burst_s(share), share, 0.0, 0.0
         for _ in range(MOST_ROUNDS):
             state = self._state(concurrency, admitted, running, lam, alone)
             inside_s = state.e2e_s - state.waiting.admission_s
@@ -134,74 +135,85 @@ class Serving:
             slope = (change - change_before) / (running - before) if change_before else -1.0
             before, change_before = running, change
             running = min(max(running - change / min(slope, -0.5), 0.0), share)
-        return state
+        return state.within(admitted * self._in_turn_s) if admitted > 1 else state
 
-    def _interference(self, running: float, lam: float) -> "_Interference":
-        """Steps without and with prompts at `lam` prompts per step, and how often prompts interfere.
+    def _prompts_in_steps(self, lam: float) -> tuple[float, float]:
+        """(steps with prompts per decode step, prompt tokens of each) at `lam` prompts per step.
 
         Mixed steps: a share f = min(1, max(1 - exp(-lam m), lam I / budget)) of the steps carries min(lam I / f, budget) tokens.
         Prefill first: lam x m steps of I / m tokens come between two decode steps.
         """
         steps, tokens = self.prefill_steps, self.computed_tokens
+        if self.prefill_first:
+            return lam * steps, tokens / steps
         arriving = lam * tokens
         often = min(1.0, max(-math.expm1(-lam * steps), arriving / self.token_budget))
-        carried = min(arriving / often, self.token_budget)
-        decode, mixed = self.step(running, 0), self.step(running, carried)
+        return often, min(arriving / often if often else tokens / steps, self.token_budget)
+
+    def _interference(self, running: float, lam: float) -> Interference:
+        """Steps without and with prompts at `lam` prompts per step, and how often prompts interfere."""
+        often, carried = self._prompts_in_steps(lam)
+        decode = self.step(running, 0)
         if not self.prefill_first:
+            mixed = self.step(running, carried)
             square = (1 - often) * decode.total_s**2 + often * mixed.total_s**2
             mean_s = (1 - often) * decode.total_s + often * mixed.total_s
-            return _Interference(decode, mixed, carried, often, often * mixed.total_s, square / mean_s)
-        chunk = self.step(0, tokens / steps)
+            return Interference(decode, mixed, carried, often, often * mixed.total_s, square / mean_s)
+        chunk = self.step(0, carried)
         both = IterationTime(*(one + other for one, other in zip(decode, chunk, strict=True)))
-        return _Interference(decode, both, tokens / steps, lam * steps, lam * steps * chunk.total_s, decode.total_s)
+        return Interference(decode, both, carried, often, often * chunk.total_s, decode.total_s)
 
     def _start_share(self, admitted: float, alone: float, decode_s: float) -> float:
-        """Share of a burst of prompts that the mean request of a run waits for; 0 in the steady state.
-
-        (1/n) (1 + sum over waves w < n of max(0, 1 - W / S)): S = A x alone, the burst; in wave w requests have spread over
-        W = [mixed: S] + width x output x step x sqrt(w). sum of sqrt(w) = 2/3 n^1.5 + n^0.5 / 2 - 0.2079 (Euler-Maclaurin).
-        """
+        """Share of a burst of prompts that the mean request of a run waits for; 0 in the steady state."""
         if self.num_waves is None:
             return 0.0
-        waves = max(1.0, self.num_waves)
-        burst_s = admitted / self.groups * alone
-        spread = self.length_width_ratio * self.output_tokens / self.tokens_per_step * decode_s / burst_s
-        together = 0.0
-        if self.prefill_first:
-            together = waves - 1 if not spread else min(waves - 1, math.floor(spread**-2))
-            if together >= 1:
-                together -= spread * (2 / 3 * together**1.5 + together**0.5 / 2 - 0.2079)
-        return min(1.0, (1 + max(0.0, together)) / waves)
+        spread_s = self.length_width_ratio * self.output_tokens / self.tokens_per_step * decode_s
+        return start_share(self.num_waves, admitted / self.groups * alone, spread_s, in_turn=self.prefill_first)
 
-    def _state(
-        self, concurrency: float, admitted: float, running: float, lam: float, alone: float, found: "_Interference | None" = None
-    ) -> LoadState:
+    def _server_s(self, concurrency: float) -> float:
+        """Outside the engine's steps: request + concurrency x per request + input x per token [s]."""
+        constants = self.timer.constants
+        return constants.request_s + constants.request_concurrency_s * concurrency + constants.input_token_s * self.input_tokens
+
+    def _residual_s(self, found: Interference, lam: float) -> float:
+        """(residual iterations + steps held) x t(B, 0) + half of what the mean square of the steps is above it [s]."""
+        decode_s = found.decode.total_s
+        steps = self.timer.constants.residual_iterations + self._held_steps(lam)
+        return steps * decode_s + max(0.0, found.square_ratio - decode_s) / 2
+
+    def _held_steps(self, lam: float) -> float:
+        """Steps that the scheduler lets pass before it looks at a prompt, or computes it: (poll interval - 1) / 2 + w (1 + w lam / 2) /
+        (1 + w lam), w those for which the first prompt waits for others: as many as arrive meanwhile wait half."""
+        gathered = self.batch_wait_steps * lam
+        return (self.poll_interval_steps - 1) / 2 + self.batch_wait_steps * (1 + gathered / 2) / (1 + gathered)
+
+    def _own_prompt_s(self, running: float) -> float:
+        """Steps that compute a prompt: beside the running sequences, unless prompts run first [s]."""
+        return self.prompt_s(0 if self.prefill_first else running)
+
+    def _state(self, concurrency: float, admitted: float, running: float, lam: float, alone: float) -> LoadState:
         """Times at a number of running sequences of one group when `lam` prompts arrive per step [s].
 
         step = t(B, 0) + (1 - start share / 2) x interference: the prompts of a burst are waited for, they do not interfere as well.
-        TTFT = server (request + concurrency x per request + input x per token)
-        + residual ((residual iterations + (poll interval - 1) / 2) x t(B, 0) + half of what the mean square of the steps is above it)
-        + own prompt (prefill steps x t(B, tokens per step))
+        TTFT = server + residual + own prompt (prefill steps x t(B, tokens per step))
         + prompts ahead (prefill queue ratio x u / (1 - 0.9 u) x prompt / 2, u the share of the time with prompts; at most behind)
         + start share x behind, behind = (A - 1) / 2 x a prompt of the burst
         + admission (C - A) / A x (TTFT without it + decode steps x step); of a single wave half of that.
         """
-        constants, steps = self.timer.constants, self.prefill_steps
-        found = found or self._interference(running, lam)
+        found = self._interference(running, lam)
         decode, mixed = found.decode, found.mixed
         share = self._start_share(admitted, alone, decode.total_s)
         often = (1 - share / 2) * found.often
         step_s = decode.total_s + often * (mixed.total_s - decode.total_s)
-        prompt_s = steps * self.step(0 if self.prefill_first else running, self.computed_tokens / steps).total_s
+        prompt_s = self._own_prompt_s(running)
         behind_s = max(0.0, admitted / self.groups - 1) / 2 * alone
         busy = min(1.0, found.busy_s / step_s)
-        ahead_s = constants.prefill_queue_ratio * busy / (1 - CROWDED * busy) * min(alone, prompt_s) / 2
+        ahead_s = self.timer.constants.prefill_queue_ratio * busy / (1 - CROWDED * busy) * min(alone, prompt_s) / 2
         # More prompts than mixed steps take: a request lasts as many steps as the prompts of all others need.
-        excess_steps = admitted / self.groups * self.computed_tokens / self.token_budget - self.decode_steps - steps
+        excess_steps = admitted / self.groups * self.computed_tokens / self.token_budget - self.decode_steps - self.prefill_steps
         waiting = WaitingTimes(
-            constants.request_s + constants.request_concurrency_s * concurrency + constants.input_token_s * self.input_tokens,
-            (constants.residual_iterations + (self.poll_interval_steps - 1) / 2) * decode.total_s
-            + max(0.0, found.square_ratio - decode.total_s) / 2,
+            self._server_s(concurrency),
+            self._residual_s(found, lam),
             prompt_s,
             max(min(ahead_s, behind_s), 0.0 if self.prefill_first else excess_steps * step_s),
             share * behind_s,
@@ -213,36 +225,25 @@ class Serving:
             # Of a single wave nobody comes after: the mean request waits for half of those without a place.
             half = 0.5 if self.num_waves is not None and self.num_waves <= 1 else 1.0
             waiting = waiting._replace(admission_s=half * (concurrency - admitted) / admitted * inside_s)
-        return LoadState(
-            concurrency,
-            admitted,
-            running * self.groups,
-            decode,
-            mixed,
-            found.prompt_tokens,
-            often,
-            step_s,
-            step_s / self.tokens_per_step,
-            waiting,
-            waiting.ttft_s + decode_s,
-            admitted / inside_s,
-        )
+        steps = decode, mixed, found.prompt_tokens, often, step_s, step_s / self.tokens_per_step
+        return LoadState(concurrency, admitted, running * self.groups, *steps, waiting, waiting.ttft_s + decode_s, admitted / inside_s)
 
     def open(self, request_rps: float) -> LoadState | None:
         """Steady state under Poisson arrivals; None where requests arrive faster than the replica ends them.
 
         With r requests/s of a group, a step of x seconds meets lam = r x prompts and B = r x decode steps x x sequences: x = step(B, lam)
-        is solved by secants from below. Waiting for a place is that of A servers (Sakasegawa, https://doi.org/10.1007/BF02532775), behind
-        other prompts that of one server with constant service (Pollaczek-Khinchine).
+        is solved by secants from below. Decoding: decode steps x x + `decoding.followed_s`. Waiting for a place is that of A servers
+        (Sakasegawa, https://doi.org/10.1007/BF02532775), behind other prompts that of one server (Pollaczek-Khinchine).
         """
         rate = request_rps / self.groups
-        step_s = self.step(0, 0).total_s
-        before, found = step_s, self._mean_step_s(rate * step_s)
-        value = found
+        if rate * self.crowded_s >= 1:
+            return None  # Prompts alone outrun the replica: steps that hold all that arrives meanwhile would grow without end.
+        before = self.step_s(0, 0)
+        value = found = self._mean_step_s(rate * before)
         for _ in range(MOST_ROUNDS):
             after = self._mean_step_s(rate * value)
             slope = (after - found) / (value - before) if value != before else 0.0
-            if rate * self.decode_steps * value > self.most_admitted:
+            if rate * self.decode_steps * value > self.most_admitted or rate * value > MOST_BATCHED:
                 return None
             if abs(after - value) <= TOLERANCE * value * min(1.0, max(1 - slope, TOLERANCE)):
                 break
@@ -263,28 +264,37 @@ class Serving:
 
     def _mean_step_s(self, lam: float) -> float:
         """Mean step when `lam` prompts arrive per step, with the lam x decode steps sequences that they become [s]."""
-        return self._interference(lam * self.decode_steps, lam).mean_step_s
+        running, (often, tokens) = lam * self.decode_steps, self._prompts_in_steps(lam)
+        decode_s = self.step_s(running, 0)
+        mixed_s = decode_s + self.step_s(0, tokens) if self.prefill_first else self.step_s(running, tokens)
+        return mean_of_steps_s(decode_s, mixed_s, often)
 
-    def _at_rate(self, request_rps: float, step_s: float, between: "_Interference | None" = None) -> LoadState | None:
+    def _at_rate(self, request_rps: float, step_s: float, between: Interference | None = None) -> LoadState | None:
+        """Waiting and times where a step takes so long; `between` are the steps where they are at hand."""
         rate = request_rps / self.groups
-        running, alone = rate * self.decode_steps * step_s, self.alone_s
-        busy = rate * self.crowded_s
-        if busy >= 1 or (not self.prefill_first and rate * step_s * self.computed_tokens > self.token_budget):
+        running, lam, alone, busy = rate * self.decode_steps * step_s, rate * step_s, self.alone_s, rate * self.crowded_s
+        if busy >= 1 or (not self.prefill_first and lam * self.computed_tokens > self.token_budget):
             return None
-        steady = self if self.num_waves is None else replace(self, num_waves=None)
-        state = steady._state(1, 1, running, rate * step_s, alone, between)
-        decode_s = self.decode_steps * state.step_s
-        own, constants, places = state.waiting, self.timer.constants, self.most_admitted
+        found = between or self._interference(running, lam)
+        mean_step_s = found.mean_step_s
+        server_s, residual_s, prompt_s = self._server_s(1), self._residual_s(found, lam), self._own_prompt_s(running)
         ahead_s = busy / (1 - busy) * alone / 2
-        inside_s = own.server_s + own.residual_s + own.prefill_s + ahead_s + decode_s
-        more_s = constants.request_concurrency_s * (request_rps * inside_s - 1)
+        waited_s, longest_s = residual_s + prompt_s + ahead_s, self.longest_step_s(running)
+        following_s = followed_s(self.decode_steps, found.decode.total_s, mean_step_s, longest_s, waited_s)
+        decode_s = self.decode_steps * mean_step_s + following_s
+        inside_s = server_s + waited_s + decode_s
+        more_s = self.timer.constants.request_concurrency_s * (request_rps * inside_s - 1)
         inside_s += more_s
-        load, admission_s = request_rps * inside_s, 0.0
+        load, admission_s, places = request_rps * inside_s, 0.0, self.most_admitted
         if load >= places:
             return None
         if not math.isinf(places):
             use = load / places
             admission_s = use ** (math.sqrt(2 * (places + 1)) - 1) / (places * (1 - use)) * inside_s
-        waiting = WaitingTimes(own.server_s + more_s, own.residual_s, own.prefill_s, ahead_s, 0.0, admission_s)
+        waiting = WaitingTimes(server_s + more_s, residual_s, prompt_s, ahead_s, 0.0, admission_s)
         e2e_s = waiting.ttft_s + decode_s
-        return state._replace(concurrency=request_rps * e2e_s, admitted=load, waiting=waiting, e2e_s=e2e_s, request_rps=request_rps)
+        tpot_s = decode_s / (self.output_tokens - 1) if self.decode_steps else mean_step_s / self.tokens_per_step
+        steps = found.decode, found.mixed, found.prompt_tokens, found.often, mean_step_s
+        return LoadState(
+            request_rps * e2e_s, load, running * self.groups, *steps, tpot_s, waiting, e2e_s, request_rps, following_s, longest_s
+        )

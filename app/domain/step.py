@@ -5,14 +5,15 @@ from typing import Literal, NamedTuple
 
 from app.domain.kernels import KernelsPerLayer
 from app.domain.step_constants import Constants
-from app.domain.step_work import ACTIVATION_BYTES, Contexts, StepWork
+from app.domain.step_kernels import num_kernels
+from app.domain.step_work import ACTIVATION_BYTES, NO_CONTEXTS, Contexts, StepWork
 
 Part = Literal["memory", "compute", "communication", "overhead"]
+PARTS: tuple[Part, ...] = ("memory", "compute", "communication", "overhead")
 OVERLAP = 3.0
 """Reading and computing overlap: their joint time is this norm of both, between the larger (full overlap) and the sum (none)."""
 ALL_REDUCES_PER_LAYER = 2
 """One after the mixer and one after the feed-forward part: https://arxiv.org/abs/1909.08053 section 3."""
-SIXTEEN_BITS = ("fp16", "bf16", "fp32")
 ALL_TO_ALLS_PER_LAYER = 2
 """Tokens to their experts and back: https://arxiv.org/abs/2006.16668 section 3."""
 
@@ -43,13 +44,8 @@ class IterationTime(NamedTuple):
     @property
     def binds(self) -> Part:
         """The largest part."""
-        parts: dict[Part, float] = {
-            "memory": self.memory_s,
-            "compute": self.compute_s,
-            "communication": self.communication_s,
-            "overhead": self.overhead_s,
-        }
-        return max(parts, key=lambda name: parts[name])
+        times = self.memory_s, self.compute_s, self.communication_s, self.overhead_s
+        return PARTS[times.index(max(times))]
 
 
 class ExpertTimes(NamedTuple):
@@ -142,77 +138,78 @@ class StepTimer:
             overhead,
         )
 
+    def total_s(self, num_sequences: float, num_prompt_tokens: float) -> float:
+        """The total of `iteration` alone, for the many steps of which nobody asks for the parts; a test holds both together [s]."""
+        positions = num_sequences * self.positions_per_sequence
+        tokens = positions + num_prompt_tokens
+        half = self.half_tokens
+        sampled = positions + 1 if num_prompt_tokens else positions
+        compute = (tokens + half) * self.dense_s_per_token + (sampled + half) * self.head_s_per_position
+        total: float = (self.weights_s**OVERLAP + compute**OVERLAP) ** (1 / OVERLAP)
+        if self.experts:
+            experts = 0.0
+            for all_s, missed, compute_s, half_tokens in self.experts:
+                experts += ((all_s * (1.0 - missed**tokens)) ** OVERLAP + (compute_s * (tokens + half_tokens)) ** OVERLAP) ** (1 / OVERLAP)
+            total += experts
+        total += max(num_sequences * self.kv_s_per_sequence, positions * self.attention_s_per_position)
+        if num_prompt_tokens:
+            total += max(self.prompt_kv_s, num_prompt_tokens * self.attention_s_per_prompt_token)
+        return total + (self.messages_s + tokens * self.sent_s_per_token) + (self.fixed_s + num_sequences * self.fixed_s_per_sequence)
+
+    def at_contexts(self, at: Contexts) -> "StepTimer":
+        """The same deployment at other contexts."""
+        if at == self.at:
+            return self
+        work, constants = self.work, self.constants
+        cache_bytes_per_s = constants.cache_bandwidth_ratio * work.bandwidth_bytes_per_s
+        attention_flops_per_s = constants.attention_peak_ratio * work.products.sixteen_flops_per_s * work.dp
+        return StepTimer(
+            work,
+            constants,
+            at,
+            self.positions_per_sequence,
+            self.half_tokens,
+            self.weights_s,
+            at.kv_bytes / work.dp / cache_bytes_per_s,
+            at.prompt_kv_bytes / cache_bytes_per_s,
+            self.experts,
+            self.dense_s_per_token,
+            self.head_s_per_position,
+            at.decode_attention_flops / attention_flops_per_s,
+            at.prompt_attention_flops / attention_flops_per_s,
+            self.messages_s,
+            self.sent_s_per_token,
+            self.fixed_s,
+            self.fixed_s_per_sequence,
+        )
+
 
 def step_timer(work: StepWork, constants: Constants, at: Contexts, kernels: KernelsPerLayer | None = None) -> StepTimer:
     """The terms of a step: bytes / (ratio x bandwidth), FLOPs / (ratio x peak), messages, fixed times of `kernels`."""
     model, products, gpus, bandwidth = work.model, work.products, work.num_gpus, work.bandwidth_bytes_per_s
     dense_s = 2 * (model.mixer_params / products.mixer_flops_per_s + model.dense_params / products.dense_flops_per_s)
-    attention = constants.attention_peak_ratio * products.sixteen_flops_per_s * work.dp
     messages_s, sent_s = _communication(work, constants)
     launched = 0.0 if kernels is None else num_kernels(work, kernels, constants)
-    return StepTimer(
+    timer = StepTimer(
         work=work,
         constants=constants,
-        at=at,
+        at=NO_CONTEXTS,
         positions_per_sequence=work.positions_per_sequence,
         half_tokens=constants.dense_half_tokens,
         weights_s=work.dense_bytes / (constants.bandwidth_ratio * bandwidth),
-        kv_s_per_sequence=at.kv_bytes / work.dp / (constants.cache_bandwidth_ratio * bandwidth),
-        prompt_kv_s=at.prompt_kv_bytes / (constants.cache_bandwidth_ratio * bandwidth),
+        kv_s_per_sequence=0.0,
+        prompt_kv_s=0.0,
         experts=tuple(_experts(work, constants)),
         dense_s_per_token=dense_s / gpus / constants.dense_peak_ratio,
         head_s_per_position=2 * model.head_params / products.sixteen_flops_per_s / gpus / constants.dense_peak_ratio,
-        attention_s_per_position=at.decode_attention_flops / attention,
-        attention_s_per_prompt_token=at.prompt_attention_flops / attention,
+        attention_s_per_position=0.0,
+        attention_s_per_prompt_token=0.0,
         messages_s=messages_s,
         sent_s_per_token=sent_s,
         fixed_s=launched * constants.kernel_s + constants.step_s,
         fixed_s_per_sequence=constants.sequence_s / work.dp,
     )
-
-
-class KernelCount(NamedTuple):
-    """Kernels of one kind in a step."""
-
-    per_layer: int
-    num_layers: float
-    ratio: float
-    """Fixed time of one / kernel_s."""
-
-
-def kernel_counts(work: StepWork, kernels: KernelsPerLayer, constants: Constants) -> list[KernelCount]:
-    """Kernels of a step by kind; activations are quantised where products run below 16 bits."""
-    layers, products, latent, quantise = (
-        work.model.layers,
-        work.products,
-        constants.latent_kernel_ratio,
-        constants.quantise_kernel_ratio,
-    )
-    found = [
-        KernelCount(kernels.num_attention, layers.attention, 1.0),
-        KernelCount(kernels.num_qk_norm, layers.qk_norm, 1.0),
-        KernelCount(kernels.num_recurrent, layers.recurrent, 1.0),
-        KernelCount(kernels.num_dense, layers.dense, 1.0),
-        KernelCount(kernels.num_latent, layers.latent, latent),
-        KernelCount(kernels.num_indexer, layers.indexer, latent),
-        KernelCount(kernels.num_expert, layers.expert, constants.expert_kernel_ratio),
-        KernelCount(kernels.num_shared, layers.shared, constants.shared_kernel_ratio),
-    ]
-    if products.mixer_format not in SIXTEEN_BITS:
-        found += [
-            KernelCount(kernels.num_quantise_attention, layers.attention + layers.recurrent, quantise),
-            KernelCount(kernels.num_quantise_latent, layers.latent, quantise),
-            KernelCount(kernels.num_quantise_dense, layers.dense, quantise),
-            KernelCount(kernels.num_quantise_shared, layers.shared, quantise),
-        ]
-    if products.expert_format not in SIXTEEN_BITS:
-        found.append(KernelCount(kernels.num_quantise_expert, layers.expert, quantise))
-    return [count for count in found if count.num_layers]
-
-
-def num_kernels(work: StepWork, kernels: KernelsPerLayer, constants: Constants) -> float:
-    """Kernels of a step, each counted by how long it takes against others."""
-    return sum(count.per_layer * count.num_layers * count.ratio for count in kernel_counts(work, kernels, constants))
+    return timer.at_contexts(at)
 
 
 def _experts(work: StepWork, constants: Constants) -> list[ExpertTimes]:

@@ -91,9 +91,9 @@ class StepConstant(Given):
     base: Annotated[float, Field(gt=0, le=1e9)]
     """Value without any effect: what an unknown engine or accelerator starts with."""
     low: Annotated[float, Field(gt=0, le=1e9)]
-    """10th percentile of the base over bootstrap draws of the series it was fitted to."""
+    """Least base among the fits that each leave out a family of models or a part of the published figures."""
     high: Annotated[float, Field(gt=0, le=1e9)]
-    """90th percentile."""
+    """Largest one."""
     most: Annotated[float, Field(gt=0, le=1e9)] | None = None
     """Physical limit that the product of effects approaches and never passes."""
     effects: tuple[Effect, ...] = ()
@@ -233,6 +233,14 @@ class StepModel(Given):
         return {}
 
     @cached_property
+    def _rows(self) -> dict[tuple[str, ...], int]:
+        rows: dict[tuple[str, ...], int] = {}
+        for each in self.fitted:
+            key = (each.engine, each.gpu_class, each.weights, each.kind)
+            rows[key] = rows.get(key, 0) + each.num_rows
+        return rows
+
+    @cached_property
     def kept_working(self) -> dict[StepClass, Any]:
         """Lines of working that `step_working.constant_steps` has written: they are the same for every request of a class."""
         return {}
@@ -252,8 +260,7 @@ class StepModel(Given):
 
     def rows_of(self, found: StepClass) -> int:
         """Measured points of the same engine, accelerator class, weights and kind; 0 where the constants are carried over."""
-        key = found[:4]
-        return sum(each.num_rows for each in self.fitted if (each.engine, each.gpu_class, each.weights, each.kind) == key)
+        return self._rows.get(found[:4], 0)
 
     def band(self, found: StepClass, quantity: Literal["ttft", "tpot", "throughput"]) -> Band:
         """How far measurements of a class lie from the prediction."""

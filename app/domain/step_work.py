@@ -56,6 +56,10 @@ class Contexts(NamedTuple):
     """The same of one prompt token [FLOP]."""
 
 
+NO_CONTEXTS = Contexts(0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+"""Of steps that attend to nothing."""
+
+
 @dataclass(frozen=True, slots=True)
 class StepWork:
     """One engine rank group (tp x dp accelerators) of a replica; pipeline stages follow one another within the step."""

@@ -7,9 +7,10 @@ from app.domain.calibrated_model import CalibratedModel
 from app.domain.kernels import KernelsPerLayer
 from app.domain.kv_working import sequence_step
 from app.domain.provenance import Basis, Step, step
-from app.domain.step import ALL_REDUCES_PER_LAYER, ALL_TO_ALLS_PER_LAYER, OVERLAP, IterationTime, StepTimer, kernel_counts, num_kernels
+from app.domain.step import ALL_REDUCES_PER_LAYER, ALL_TO_ALLS_PER_LAYER, OVERLAP, IterationTime, StepTimer
 from app.domain.step_class import StepClass
 from app.domain.step_constants import LIMIT_POWER, Constants, StepConstant, StepModel
+from app.domain.step_kernels import kernel_counts, num_kernels
 from app.domain.step_work import ACTIVATION_BYTES, StepWork
 from app.domain.units import plain
 
@@ -38,7 +39,7 @@ def _constant_steps(model: StepModel, found: StepClass, constants: Constants) ->
             product if constant.most is None else _bent(product, plain(constant.most)),
             getattr(constants, constant.name),
             _unit(constant),
-            f"{_source(model, constant)}; base {plain(constant.low)} to {plain(constant.high)} (10-90 %)",
+            f"{_source(model, constant)}; base {plain(constant.low)} to {plain(constant.high)} (without single families or series)",
             basis=basis,
         )
 

@@ -69,7 +69,7 @@ class Workload(Given):
     peak_rps: Rps
     """Requests per second at the peak."""
     mean_rps: Rps | None = None
-    """Requests per second on average, for cost per token over a day."""
+    """Requests per second on average: what is paid is spread over them."""
     burst_ratio: Annotated[float, Field(ge=1, le=1000)] = 1
     """Short bursts above the peak: the demand is peak_rps x burst_ratio."""
     input_tokens: Lengths | None = None
@@ -79,7 +79,7 @@ class Workload(Given):
     classes: Annotated[Sequence[RequestClass], Field(max_length=100)] = ()
     """A mix of request classes instead of one distribution."""
     shared_prefix_tokens: Annotated[float, Field(ge=0, le=1e9)] | None = None
-    """Prompt tokens that many requests have in common. `/concurrency` keeps their KV cache once, other answers that of each request."""
+    """Prompt tokens that many requests have in common: running requests hold their KV cache once where it is found [tokens]."""
     prefix_hit_ratio: Ratio = 0
     """Share of the shared prefix tokens that is found in the prefix cache; left out, `/concurrency` takes 1."""
     token_growth_ratio: Annotated[float, Field(ge=0.01, le=100)] = 1
@@ -97,12 +97,21 @@ class Workload(Given):
                 raise ValueError(f"the share_ratio of all classes must add up to 1, not {total:g}")
         elif self.input_tokens is None or self.output_tokens is None:
             raise ValueError("input_tokens and output_tokens are needed (or classes)")
+        for which in ("input_tokens", "output_tokens"):
+            shortest = min((getattr(each, which) for each in self.classes), default=None) or self.lengths(which).mean
+            if shortest * self.token_growth_ratio < 1:
+                raise ValueError(f"token_growth_ratio {self.token_growth_ratio:g} leaves less than one token of {which} {shortest:g}")
         if self.mean_rps is not None and self.mean_rps > self.peak_rps:
             raise ValueError(f"mean_rps {self.mean_rps:g} is above peak_rps {self.peak_rps:g}")
         if self.shared_prefix_tokens is not None and self.shared_prefix_tokens > self.lengths("input_tokens").mean:
             mean = self.lengths("input_tokens").mean
             raise ValueError(f"shared_prefix_tokens {self.shared_prefix_tokens:g} is more than the mean prompt of {mean:g} tokens")
         return self
+
+    @property
+    def sustained_rps(self) -> float:
+        """Requests per second that the price is spread over: on average where that is given, else at the peak without its bursts."""
+        return self.mean_rps or self.peak_rps
 
     def lengths(self, which: str) -> TokenLengths:
         """Lengths of the prompt (`input_tokens`) or the output, as given or over the classes (before token growth)."""

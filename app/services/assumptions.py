@@ -9,12 +9,14 @@ from app.domain.deployment import Deployment
 from app.domain.hardware import Gpu
 from app.domain.kv_cache import resolve_kv_format
 from app.domain.kv_working import STATE_SOURCE
+from app.domain.length_spread import lognormal_of
 from app.domain.llm import Llm
 from app.domain.loaded_weights import TORCH_ENGINES
 from app.domain.memory import GENERIC_RESERVE_RATIO
 from app.domain.precision import WEIGHTS, KvChoice
 from app.domain.provenance import Note
 from app.domain.units import plain
+from app.domain.workload import Workload
 
 
 @lru_cache(maxsize=512, typed=True)
@@ -26,6 +28,15 @@ def default_used(name: str, value: str | float | None) -> Note:
 def defaults_used(given: BaseModel, *names: str) -> list[Note]:
     """A note for each of the fields `names` that the caller left out."""
     return [default_used(name, getattr(given, name)) for name in names if name not in given.model_fields_set]
+
+
+def length_notes(workload: Workload) -> list[Note]:
+    """What the tail of the lengths is taken to be where a model of it decides the answer."""
+    shaped = [] if workload.classes else [name for name in ("input_tokens", "output_tokens") if lognormal_of(workload.lengths(name))]
+    if not shaped:
+        return []
+    message = f"Between and above the percentiles that are given, {' and '.join(shaped)} are lognormal through mean and P95."
+    return [Note(code="lengths_lognormal", message=message)]
 
 
 def checkpoint_notes(llm: Llm) -> list[Note]:

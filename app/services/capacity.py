@@ -16,13 +16,14 @@ from app.domain.llm import Llm
 from app.domain.memory import fit
 from app.domain.memory_fit import Fit
 from app.domain.performance import performance_of
+from app.domain.prefix_cache import kept_once, shared_prefix
 from app.domain.provenance import Note
 from app.domain.replica_speed import ReplicaSpeed
 from app.domain.sizing import Sizing
 from app.domain.units import plain
 from app.domain.workload import Slo
 from app.exporters.engine_arguments import engine_arguments
-from app.services.assumptions import default_used, defaults_used, deployment_defaults
+from app.services.assumptions import default_used, defaults_used, deployment_defaults, length_notes
 from app.services.prices import gpu_price
 from app.services.references import as_deployed, engine_of, resolve_gpu, resolve_served, with_draft
 from app.services.requests import CapacityRequest
@@ -47,12 +48,15 @@ def capacity(catalog: Catalog, request: CapacityRequest) -> CapacityAnswer:
     demand = demand_of(workload)
     slo = request.slo if request.slo is not None and request.slo.has_objective else None
     found: Fit | None = None
-    holds = None
+    holds, warnings, prefix = None, list[Note](), shared_prefix(workload, deployment)
     if llm is not None and gpu is not None:
         found = fit(llm, gpu, deployment, engine_of(catalog, deployment))
         notes += found.notes
         if found.cost is not None:
-            holds = at_length(found, deployment, demand.mean_input_tokens + demand.mean_output_tokens, request.safety_ratio)
+            tokens = demand.mean_input_tokens + demand.mean_output_tokens
+            holds = at_length(found, deployment, tokens, request.safety_ratio, prefix)
+            shared, warnings = kept_once(found, tokens, prefix)
+            notes += shared
     bounds = _bounds(request, deployment, llm, gpu, found)
     limit = deployment.max_num_seqs if found is None else sequence_limit(found, deployment)
     most = None if limit is None else limit * deployment.dp
@@ -61,7 +65,7 @@ def capacity(catalog: Catalog, request: CapacityRequest) -> CapacityAnswer:
         steps = catalog.calibrations.steps(catalog.step_model, llm, gpu, deployment, request.calibration)
     speed = _speed(request, slo, deployment, llm, gpu, found, demand, steps)
     if steps is not None and speed is not None:
-        notes += steps.assumptions
+        notes += [*steps.assumptions, *length_notes(workload)]
     sizing = Sizing(demand, request.measured, slo, holds, most, bounds, speed)
     inside = sizing.time_in_system_s
     if inside is not None and inside.basis == "assumed" and sizing.operating is None:
@@ -75,7 +79,7 @@ def capacity(catalog: Catalog, request: CapacityRequest) -> CapacityAnswer:
         notes.append(
             Note(code="prefix_is_whole_prompt", message="No shared_prefix_tokens: the hit ratio is applied to the whole mean prompt.")
         )
-    price, price_source = gpu_price(catalog, request, gpu, notes)
+    price, price_source, more = gpu_price(catalog, request, gpu, notes)
     answer = answer_capacity(
         llm,
         gpu,
@@ -95,6 +99,7 @@ def capacity(catalog: Catalog, request: CapacityRequest) -> CapacityAnswer:
         usd_per_gpu_hour=price,
         price_source=price_source,
         assumptions=notes,
+        warnings=warnings + more,
         versions=versions_of(catalog),
     )
     return answer if steps is None or speed is None else steps.warned(answer)
@@ -144,7 +149,7 @@ def _speed(
             deployment,
             found.engine,
             steps.model,
-            lengths_of(demand),
+            lengths_of(demand, shared_prefix(request.workload, deployment)),
             draft=deployment.draft,
             found=found,
         )

@@ -1,16 +1,22 @@
 """What tokens, requests and tasks cost: resolve names, name the defaults, model a replica where one is described, call the domain."""
 
+from contextlib import nullcontext
+
 from app.domain.calibration import ChosenSteps
 from app.domain.capacity_variants import lengths_of
 from app.domain.catalog import Catalog
 from app.domain.cost import CostAnswer, Throughput, answer_cost, replica_rps
 from app.domain.cost_split import CostSplit, cost_split
 from app.domain.demand import Demand, demand_of
+from app.domain.errors import under
 from app.domain.performance import performance_of
+from app.domain.performance_working import load_steps
+from app.domain.prefix_cache import shared_prefix
 from app.domain.provenance import Note, Step
 from app.services.assumptions import defaults_used, deployment_defaults
 from app.services.capacity import check_prefix
 from app.services.cost_request import CostRequest
+from app.services.planned_cost import sized_by_plan
 from app.services.prices import price_warnings, replica_price
 from app.services.references import as_deployed, engine_of, resolve_gpu, resolve_served
 from app.services.versions import versions_of
@@ -18,16 +24,24 @@ from app.services.versions import versions_of
 
 def cost(catalog: Catalog, request: CostRequest) -> CostAnswer:
     """What tokens, requests and tasks cost; raises PlannerError, MissingFigure when the catalog has no such price for the accelerator."""
-    notes = defaults_used(request, "replicas", "success_ratio", "requests_per_task", "attempts_per_task")
-    hourly, price_step = replica_price(catalog, request, notes)
+    notes = defaults_used(request, "success_ratio", "requests_per_task", "attempts_per_task")
+    planned: list[Step] = []
+    if request.plan is not None:
+        request, note, sized = sized_by_plan(catalog, request, request.plan)
+        notes.append(note)
+        planned.append(sized)
+    else:
+        notes += defaults_used(request, "replicas")
+    with under("/plan") if planned else nullcontext():
+        hourly, price_step = replica_price(catalog, request, notes)
     throughput, demand, mean_input, mean_output = request.throughput, None, None, None
     if request.workload is not None:
         notes += defaults_used(request.workload, "token_growth_ratio")
         demand = demand_of(request.workload)
         mean_input, mean_output = demand.mean_input_tokens, demand.mean_output_tokens
         if throughput == Throughput():
-            rate = (request.workload.mean_rps or request.workload.peak_rps) / request.replicas
-            throughput = Throughput(request_rps=rate)
+            rate = request.workload.sustained_rps / request.replicas
+            throughput = Throughput.model_construct(request_rps=rate)  # a share of a rate may be below the least that is asked for
             which = "mean_rps" if request.workload.mean_rps is not None else "peak_rps"
             notes.append(
                 Note(code="rate_from_workload", message=f"No throughput is given: the {which} of the workload is spread over the replicas.")
@@ -37,7 +51,7 @@ def cost(catalog: Catalog, request: CostRequest) -> CostAnswer:
     answer = answer_cost(
         replica_usd_per_hour=hourly,
         replicas=request.replicas,
-        price_step=price_step,
+        price_steps=[*planned, price_step],
         throughput=throughput,
         mean_input_tokens=mean_input,
         mean_output_tokens=mean_output,
@@ -68,12 +82,12 @@ def _split(catalog: Catalog, request: CostRequest, demand: Demand | None, rps: f
         message = "The deployment names no engine: the time of its steps is not modelled."
         return None, None, [Note(code="engine_not_named", message=message)]
     steps = catalog.calibrations.steps(catalog.step_model, llm, gpu, deployment, request.calibration)
-    performance = performance_of(
-        llm, gpu, deployment, engine_of(catalog, deployment), steps.model, lengths_of(demand), draft=deployment.draft
-    )
+    lengths = lengths_of(demand, shared_prefix(request.workload, deployment))
+    performance = performance_of(llm, gpu, deployment, engine_of(catalog, deployment), steps.model, lengths, draft=deployment.draft)
     if performance.places < 1 or rps is None:
         found = performance.found
         message = f"The deployment serves no request of this length ({found.verdict}, limited by {found.limiting}): its time is not split."
         return None, None, [Note(code="does_not_serve", message=message)]
     notes += steps.assumptions
-    return cost_split(performance, rps), steps, []
+    split, state, lines = cost_split(performance, rps)
+    return (split, [*load_steps(performance, state), *lines]), steps, []

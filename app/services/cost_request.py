@@ -10,18 +10,24 @@ from app.domain.cost import Throughput
 from app.domain.deployment import Deployment
 from app.domain.value import Given
 from app.domain.workload import Rps, TokensPerS, Workload
-from app.services.requests import ModelRef, Name, Usd
+from app.services.requests import CapacityRequest, GpuRef, ModelRef, Usd
 
 Factor = Annotated[float, Field(ge=1, le=1e6)]
+MOST_REPLICAS = 10**6
+BESIDE_A_PLAN = frozenset({"plan", "price_kind", "usd_per_gpu_hour", "success_ratio", "requests_per_task", "attempts_per_task"})
+"""What a request may say beside the plan that it prices."""
 
 
 class CostRequest(Given):
     """What tokens, requests and tasks cost."""
 
+    plan: CapacityRequest | None = None
+    """A fleet by what `/capacity` takes (the `request` of a saved plan): its replicas serve its rate, at its price unless one is given
+    beside it."""
     replica_usd_per_hour: Usd | None = None
     """Price of one replica; or give gpu, gpus and usd_per_gpu_hour [USD/hour]."""
-    gpu: Name | None = None
-    """Catalog slug; its price is used when usd_per_gpu_hour and replica_usd_per_hour are left out."""
+    gpu: GpuRef | None = None
+    """The accelerator; the catalog's price is used when usd_per_gpu_hour and replica_usd_per_hour are left out."""
     price_kind: PriceKind = "on_demand"
     """Which price of the catalog is used, or what kind the given price is."""
     gpus: PositiveInt | None = Field(default=None, le=10**6)
@@ -34,7 +40,7 @@ class CostRequest(Given):
     """How one replica runs."""
     calibration: CalibrationChoice = None
     """Id of the calibration whose constants the steps take, or `none`; left out: that of this very set-up, where there is one."""
-    replicas: Annotated[int, Field(ge=1, le=10**6)] = 1
+    replicas: Annotated[int, Field(ge=1, le=MOST_REPLICAS)] = 1
     """Replicas that are paid for."""
     output_tokens_per_s: TokensPerS | None = None
     """Output tokens per second of one replica [tokens/s]."""
@@ -53,12 +59,16 @@ class CostRequest(Given):
 
     @model_validator(mode="after")
     def _one_price(self) -> "CostRequest":
-        if self.replica_usd_per_hour is not None:
+        if self.plan is not None:
+            more = sorted(self.model_fields_set - BESIDE_A_PLAN)
+            if more:
+                raise ValueError(f"the plan says what is priced: leave out {', '.join(more)}")
+        elif self.replica_usd_per_hour is not None:
             if self.gpus is not None or self.usd_per_gpu_hour is not None or (self.gpu is not None and self.model is None):
                 raise ValueError("give either replica_usd_per_hour, or gpus with usd_per_gpu_hour or gpu")
         elif self.num_gpus is None or (self.usd_per_gpu_hour is None and self.gpu is None):
             raise ValueError(
-                "a price is needed: replica_usd_per_hour, or gpus with usd_per_gpu_hour or a gpu that has a price in the catalog"
+                "a price is needed: replica_usd_per_hour, or gpus with usd_per_gpu_hour or a gpu that has a price in the catalog, or a plan"
             )
         return self
 

@@ -15,6 +15,7 @@ from app.domain.memory_answer import MemoryAnswer, answer_memory
 from app.domain.performance import BENCHMARK_WAVES, performance_of
 from app.domain.performance import Lengths as RequestLengths
 from app.domain.performance_answer import PerformanceAnswer, answer_performance
+from app.domain.prefix_cache import kept_once
 from app.domain.provenance import Answer, Note, Step
 from app.domain.units import plain
 from app.services.assumptions import cache_defaults, checkpoint_notes, default_used, defaults_used, deployment_defaults
@@ -124,11 +125,12 @@ def performance(catalog: Catalog, request: PerformanceRequest) -> PerformanceAns
         deployment,
         engine_of(catalog, deployment),
         steps.model,
-        RequestLengths(request.input_tokens, request.output_tokens, request.prefix_hit_ratio),
+        RequestLengths.finding(request.input_tokens, request.output_tokens, request.prefix_hit_ratio, request.shared_prefix_tokens),
         draft=deployment.draft,
         num_waves=num_waves,
         length_width_ratio=request.length_width_ratio,
     )
+    notes += kept_once(found.found, request.input_tokens + request.output_tokens, found.lengths.held_once)[0]
     answer = answer_performance(
         found,
         concurrency=request.concurrency,

@@ -1,7 +1,6 @@
 """Saved plans: compute, keep, find, change, compute again, compare; within the caller's transaction, so that all is kept or nothing."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -10,7 +9,7 @@ from sqlalchemy.orm import Session
 
 from app.db import plans
 from app.domain.catalog import Catalog
-from app.domain.errors import InvalidInput, NotFound, PlannerError, StaleVersion, UnknownName
+from app.domain.errors import InvalidInput, NotFound, StaleVersion, UnknownName, under
 from app.domain.json_difference import Difference, JsonObject
 from app.domain.json_pointer import json_pointer
 from app.domain.plan import Comparison, Kind, Plan, PlanContents, PlanFilter, PlanHead, PlanInput, Recomputation
@@ -102,7 +101,7 @@ def recompute(
         raise InvalidInput(
             f"this version of the planner does not take the stored request any more: {first['msg']}", field=pointer
         ) from error
-    with _under_request():
+    with under("/request"):
         answer = calculate(catalog, request)
     fresh: JsonObject = answer.model_dump(mode="json")
     found = answer_differences(stored.answer, fresh)
@@ -152,7 +151,7 @@ def _drop_absent(value: object, dumped: Any) -> None:
 
 def _computed(catalog: Catalog, calculations: Calculations, new: AnyPlanInput) -> PlanContents:
     _, calculate = calculations[new.kind]
-    with _under_request():
+    with under("/request"):
         answer = calculate(catalog, new.request)
     return _contents(catalog, new, new.request, answer)
 
@@ -174,8 +173,8 @@ def _contents(catalog: Catalog, details: AnyPlanInput | Plan, request: BaseModel
 
 
 def _named(request: BaseModel, field: str, look_up: Callable[[str], Any]) -> str | None:
-    """Slug of what the request names there; None when it names nothing or describes it inline."""
-    given = getattr(request, field, None)
+    """Slug of what the request, or the plan that it prices, names there; None when it names nothing or describes it inline."""
+    given = getattr(getattr(request, "plan", None) or request, field, None)
     return _slug(look_up, given) if isinstance(given, str) else None
 
 
@@ -196,17 +195,6 @@ def _lock(session: Session, plan_id: UUID, expected: frozenset[int] | None) -> p
             expected=f'"{locked.revision}"',
         )
     return locked
-
-
-@contextmanager
-def _under_request() -> Iterator[None]:
-    """Let refusals of the calculation point into the plan, where the request is one field."""
-    try:
-        yield
-    except PlannerError as error:
-        if error.field is not None:
-            error.field = "/request" + error.field
-        raise
 
 
 def _recomputation_summary(found: Sequence[Difference], before: Versions, after: Versions, saved: int | None) -> str:

@@ -10,12 +10,21 @@ from app.services.references import resolve_gpu
 from app.services.requests import CapacityRequest
 
 
-def gpu_price(catalog: Catalog, request: CapacityRequest, gpu: Gpu | None, notes: list[Note]) -> tuple[float | None, str]:
-    """Price of one accelerator [USD/hour] and where it comes from; None when nobody knows it. Adds a note for a catalog price."""
+def gpu_price(catalog: Catalog, request: CapacityRequest, gpu: Gpu | None, notes: list[Note]) -> tuple[float | None, str, list[Note]]:
+    """Price of one accelerator [USD/hour], where it comes from, and warnings; None when nobody knows it.
+
+    Adds a note for a catalog price.
+    """
+    kind = request.price_kind
     if request.usd_per_gpu_hour is not None:
-        return request.usd_per_gpu_hour, "request"
-    found = None if gpu is None else _catalog_price(catalog, gpu.slug, notes)
-    return found or (None, "")
+        return request.usd_per_gpu_hour, "request", price_warnings(kind)
+    found = None if gpu is None else _catalog_price(catalog, gpu.slug, notes, kind)
+    if found is not None:
+        return *found, price_warnings(kind)
+    if gpu is None or "price_kind" not in request.model_fields_set:
+        return None, "", []
+    message = f"The catalog has no {PRICE_WORDS[kind]} price of {gpu.slug}, and usd_per_gpu_hour was not given: the cost is not told."
+    return None, "", [Note(code="price_not_known", message=message)]
 
 
 def replica_price(catalog: Catalog, request: CostRequest, notes: list[Note]) -> tuple[float, Step]:
@@ -37,7 +46,7 @@ def replica_price(catalog: Catalog, request: CostRequest, notes: list[Note]) -> 
             kind = request.price_kind
             priced = catalog.price(gpu.slug) is not None
             raise MissingFigure(
-                f"the catalog has no {_WORDS[kind]} price for {gpu.slug}",
+                f"the catalog has no {PRICE_WORDS[kind]} price for {gpu.slug}",
                 field="/price_kind" if priced else "/gpu",
                 value=kind if priced else gpu.slug,
                 expected="usd_per_gpu_hour, or replica_usd_per_hour",
@@ -64,7 +73,7 @@ def price_warnings(kind: PriceKind) -> list[Note]:
     return []
 
 
-_WORDS: dict[PriceKind, str] = {"on_demand": "on-demand", "spot": "spot", "committed": "committed"}
+PRICE_WORDS: dict[PriceKind, str] = {"on_demand": "on-demand", "spot": "spot", "committed": "committed"}
 
 
 def _catalog_price(catalog: Catalog, gpu: str, notes: list[Note], kind: PriceKind = "on_demand") -> tuple[float, str] | None:
@@ -77,7 +86,7 @@ def _catalog_price(catalog: Catalog, gpu: str, notes: list[Note], kind: PriceKin
         Note(
             code="catalog_price",
             message=(
-                f"usd_per_gpu_hour was not given: the lowest {_WORDS[kind]} price of {gpu}, {plain(price.low_usd_per_hour)}{span} USD "
+                f"usd_per_gpu_hour was not given: the lowest {PRICE_WORDS[kind]} price of {gpu}, {plain(price.low_usd_per_hour)}{span} USD "
                 f"({price.priced_on})."
             ),
         )

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from app.domain.calibration import Calibrations
-from app.domain.catalog import Catalog
+from app.domain.catalog import Catalog, PriceKind
 from app.domain.deployment import Deployment, Tokens
 from app.domain.errors import InvalidInput
 from app.domain.fleet import Reserve
@@ -23,8 +23,9 @@ from app.domain.units import plain
 from app.domain.value import Given
 from app.domain.weights import weights_size
 from app.domain.workload import Slo, Workload
-from app.services.assumptions import defaults_used
+from app.services.assumptions import defaults_used, length_notes
 from app.services.capacity import capacity
+from app.services.prices import PRICE_WORDS
 from app.services.references import resolve_model
 from app.services.requests import CapacityRequest, ModelRef, Name, SafetyRatio, Usd
 from app.services.versions import versions_of
@@ -60,9 +61,11 @@ class RecommendRequest(Given):
     slo: Slo
     """Latency objectives."""
     gpus: Annotated[Sequence[Name], Field(min_length=1, max_length=200)] | None = None
-    """Accelerators to choose from; left out, all of the catalog that have a price."""
+    """Accelerators to choose from; left out, all of the catalog that have a price of the kind that `price_kind` names."""
     prices: Annotated[Mapping[Name, Usd], Field(max_length=200)] = {}
-    """Own prices of accelerators by name, in place of the catalog's lowest on-demand prices [USD/hour]."""
+    """Own prices of accelerators by name, in place of the catalog's lowest [USD/hour]."""
+    price_kind: PriceKind = "on_demand"
+    """Which prices of the catalog are used, and what kind the own prices are."""
     engines: Annotated[Sequence[SearchedEngine], Field(min_length=1, max_length=3)] = ("vllm",)
     """Inference engines."""
     weights: Annotated[Sequence[SearchedWeights], Field(min_length=1, max_length=10)] | None = None
@@ -163,19 +166,21 @@ def _plan(request: RecommendRequest, candidate: Candidate) -> CapacityRequest:
         safety_ratio=request.safety_ratio,
         calibration=request.calibration,
         usd_per_gpu_hour=priced.usd_per_gpu_hour if priced.source == OWN_PRICE else None,
+        price_kind=request.price_kind,
     )
 
 
 def _space(catalog: Catalog, request: RecommendRequest, llm: Llm) -> Space:
     own = {catalog.gpu(name, field=f"/prices/{name}").slug: price for name, price in request.prices.items()}
     if request.gpus is None:
-        slugs = sorted({price.gpu for price in catalog.prices.values()} & catalog.gpus.keys() | own.keys())
+        priced = {price.gpu for price in catalog.prices.values() if price.kind == request.price_kind}
+        slugs = sorted(priced & catalog.gpus.keys() | own.keys())
     else:
         slugs = list(dict.fromkeys(catalog.gpu(name, field=f"/gpus/{place}").slug for place, name in enumerate(request.gpus)))
     budgets, seqs = dict.fromkeys(request.max_num_batched_tokens), dict.fromkeys(request.max_num_seqs)
     return Space(
         llm=llm,
-        accelerators=[_priced(catalog, slug, own) for slug in slugs],
+        accelerators=[_priced(catalog, slug, request.price_kind, own) for slug in slugs],
         template=Deployment(max_model_len_tokens=request.max_model_len_tokens),
         engines=tuple(dict.fromkeys(request.engines)),
         weights=_weights(request, llm),
@@ -186,8 +191,8 @@ def _space(catalog: Catalog, request: RecommendRequest, llm: Llm) -> Space:
     )
 
 
-def _priced(catalog: Catalog, slug: str, own: Mapping[str, float]) -> Priced:
-    gpu, price = catalog.gpu(slug), catalog.price(slug)
+def _priced(catalog: Catalog, slug: str, kind: PriceKind, own: Mapping[str, float]) -> Priced:
+    gpu, price = catalog.gpu(slug), catalog.price(slug, kind)
     if slug in own:
         return Priced(gpu, own[slug], OWN_PRICE)
     if price is None:
@@ -213,7 +218,7 @@ def _assumptions(request: RecommendRequest, space: Space) -> list[Note]:
             notes.append(Note(code=f"default_{name}", message=f"{name} was not given: {shown} is used."))
     if request.gpus is None:
         notes.append(
-            Note(code="default_gpus", message=f"gpus was not given: the {len(space.accelerators)} of the catalog that have a price.")
+            Note(code="default_gpus", message=f"gpus was not given: the {len(space.accelerators)} of the catalog that have such a price.")
         )
     if request.weights is None:
         shown = ", ".join(each or "the checkpoint's own" for each in space.weights)
@@ -221,11 +226,12 @@ def _assumptions(request: RecommendRequest, space: Space) -> list[Note]:
     if request.max_model_len_tokens is None and space.llm.max_model_len_tokens is not None:
         message = f"max_model_len_tokens was not given: {space.llm.max_model_len_tokens}, the model's own limit, must fit."
         notes.append(Note(code="default_max_model_len_tokens", message=message))
-    notes += defaults_used(request.workload, "burst_ratio", "prefix_hit_ratio", "token_growth_ratio")
+    notes += defaults_used(request.workload, "burst_ratio", "prefix_hit_ratio", "token_growth_ratio") + length_notes(request.workload)
     notes.append(
         Note(
             code="catalog_prices",
-            message="Prices are the lowest on-demand prices of the catalog, each with its source, unless the request gives one.",
+            message=f"Prices are the lowest {PRICE_WORDS[request.price_kind]} prices of the catalog, each with its source, "
+            "unless the request gives one.",
         )
     )
     return notes

@@ -7,6 +7,7 @@ from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
 from app.domain.batching import Batching
 from app.domain.calibration import CalibrationChoice
+from app.domain.catalog import PriceKind
 from app.domain.deployment import Deployment, EngineName, Ratio, Speculative, Tokens
 from app.domain.fleet import RollingUpdate
 from app.domain.hardware import PeakFlops, Rate
@@ -215,8 +216,10 @@ class PerformanceRequest(Given):
     """Requests in the system, each followed by the next as it ends; or give request_rps."""
     request_rps: Rps | None = None
     """Requests that arrive at one replica, at random (Poisson); or give concurrency [requests/s]."""
+    shared_prefix_tokens: Annotated[float, Field(ge=0, le=1e9)] | None = None
+    """Beginning of the prompts that all requests have in common, whose cache running requests hold once where it is found [tokens]."""
     prefix_hit_ratio: Ratio = 0
-    """Share of the prompt tokens that is found in the prefix cache."""
+    """Share of the shared prefix, of the whole prompt where none is given, that is found in the prefix cache."""
     batching: Batching = "continuous"
     """continuous: requests join and leave at every step; dynamic: the next batch is what arrived meanwhile; static: full batches only."""
     num_requests: Annotated[int, Field(ge=1, le=10**9)] | None = None
@@ -233,6 +236,14 @@ class PerformanceRequest(Given):
             raise ValueError("give either concurrency or request_rps")
         if self.num_requests is not None and (self.concurrency is None or self.num_requests < self.concurrency):
             raise ValueError("num_requests belongs to a run of at least as many requests as its concurrency")
+        return self
+
+    @model_validator(mode="after")
+    def _prefix_within(self) -> "PerformanceRequest":
+        if self.shared_prefix_tokens is not None and self.shared_prefix_tokens > self.input_tokens:
+            raise ValueError(
+                f"shared_prefix_tokens {self.shared_prefix_tokens:g} is more than the mean prompt of {self.input_tokens:g} tokens"
+            )
         return self
 
 
@@ -262,6 +273,8 @@ class CapacityRequest(Given):
     gpus_per_node: Annotated[int, Field(ge=1, le=4096)] | None = None
     """Accelerators of one machine; 8 when left out."""
     usd_per_gpu_hour: Usd | None = None
-    """Price of one accelerator; the catalog's on-demand price when left out."""
+    """Price of one accelerator; the catalog's price of the kind that `price_kind` names when left out [USD/hour]."""
+    price_kind: PriceKind = "on_demand"
+    """Which price of the catalog is used, or what kind the given price is."""
     calibration: CalibrationChoice = None
     """Id of the calibration whose constants the steps take, or `none`; left out: that of this very set-up, where there is one."""

@@ -14,10 +14,12 @@ from app.accuracy.calibration import (
     median_error,
 )
 from app.accuracy.load_records import LoadRecord, read_loads
+from app.accuracy.serving_recipes import read_recipes
 from app.accuracy.step_folds import read_folds
 from app.services.catalog import CatalogHolder
 
 POINTS, FOLDS = Path(__file__).with_name("serving_points.jsonl"), Path(__file__).with_name("step_folds")
+RECIPES = Path(__file__).with_name("serving_recipes.yaml")
 README = Path(__file__).parents[2] / "README.md"
 # Measured with `inferplan accuracy calibration`, rounded up to the next 0.1 %; a bound is only ever tightened.
 BOUNDS: dict[tuple[Part, str], float] = {
@@ -39,7 +41,7 @@ def compare(records: list[LoadRecord], part: Part) -> list[CalibratedComparison]
 
 @pytest.fixture(scope="module")
 def records() -> list[LoadRecord]:
-    return read_loads(POINTS)[0]
+    return read_loads(POINTS, recipes=read_recipes(RECIPES))[0]
 
 
 @pytest.fixture(scope="module")

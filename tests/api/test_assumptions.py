@@ -87,3 +87,18 @@ def test_a_shared_prefix_names_its_defaults_and_a_reserve_needs_a_cache(client: 
         assert answered.status_code == 422
         (found,) = answered.json()["errors"]
         assert (found["pointer"], found["value"]) == ("/prefix_cache_reserve_ratio", refused["prefix_cache_reserve_ratio"])
+
+
+@pytest.mark.parametrize(
+    ("workload", "served_by", "is_named"),
+    [
+        (TRAFFIC | {"input_tokens": {"mean": 1000, "p95": 3000}}, "vllm", True),
+        (TRAFFIC | {"input_tokens": 1000, "output_tokens": 100}, "vllm", False),
+        (TRAFFIC | {"input_tokens": {"mean": 1000, "p95": 3000}}, "generic", False),
+    ],
+    ids=["tail", "constant", "not modelled"],
+)
+def test_the_shape_of_a_tail_is_named(client: TestClient, workload: dict[str, Any], served_by: str, is_named: bool) -> None:
+    answer = client.post("/capacity", json=REPLICA | {"deployment": {"tp": 4, "engine": served_by}, "workload": workload})
+    assert answer.status_code == 200, answer.text
+    assert ("lengths_lognormal" in {note["code"] for note in answer.json()["assumptions"]}) == is_named

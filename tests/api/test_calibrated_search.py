@@ -35,3 +35,7 @@ def test_a_search_follows_it(client: TestClient) -> None:
     assert after["deployments"][0]["gpus"] > before["deployments"][0]["gpus"]
     classes = client.post("/recommend", json=request | {"calibration": "none"}).json()
     assert classes["deployments"][0]["gpus"] == before["deployments"][0]["gpus"]
+    assert "cheapest_not_calibrated" not in {note["code"] for note in after["warnings"]}
+    both = client.post("/recommend", json=request | {"kv_caches": ["auto", "fp8"]}).json()
+    assert both["deployments"][0]["deployment"]["kv_cache"] == "fp8"
+    assert "cheapest_not_calibrated" in {note["code"] for note in both["warnings"]}

@@ -16,6 +16,10 @@ def ask(client: TestClient, **body: Any) -> dict[str, Any]:
     return found
 
 
+PLAN: dict[str, Any] = REPLICA | {"workload": WORKLOAD | {"peak_rps": 20}, "slo": {"ttft_p95_s": 2, "tpot_p95_s": 0.05}}
+CARD: dict[str, Any] = {"memory_bytes": 8 * 10**10, "memory_bandwidth_bytes_per_s": 3e12, "peak_flops_per_s": 1e15}
+
+
 def codes(answer: dict[str, Any], part: str = "warnings") -> set[str]:
     return {note["code"] for note in answer[part]}
 
@@ -81,3 +85,64 @@ def test_where_nothing_is_modelled_the_answer_says_so(client: TestClient) -> Non
 def test_half_a_replica_is_refused(client: TestClient, body: dict[str, Any]) -> None:
     answer = client.post("/cost", json=body)
     assert (answer.status_code, answer.json()["code"]) == (422, "invalid_request"), answer.text
+
+
+def test_a_rate_may_be_spread_over_any_number_of_replicas(client: TestClient) -> None:
+    found = ask(client, replica_usd_per_hour=2, replicas=10**6, workload=WORKLOAD | {"peak_rps": 0.1})
+    assert found["usd_per_request"] == pytest.approx(2e6 / 360)
+
+
+def test_a_plan_is_priced_as_capacity_sizes_it(client: TestClient) -> None:
+    plan = client.post("/capacity", json=PLAN).json()
+    found = ask(client, plan=PLAN, success_ratio=0.8)
+    assert found["replicas"] == plan["replicas"] > 1
+    assert plan["cost"]["split"]
+    for name in plan["cost"].keys() & found.keys():
+        assert found[name] == plan["cost"][name], name
+    by_hand = ask(client, **REPLICA, workload=PLAN["workload"], replicas=plan["replicas"], success_ratio=0.8)
+    same = [name for name in found if name.startswith("usd_") or name == "split"]
+    assert {name: found[name] for name in same} == {name: by_hand[name] for name in same}
+    assert found["usd_per_successful_request"] == pytest.approx(found["usd_per_request"] / 0.8)
+    assert "sized_by_plan" in codes(found, "assumptions")
+    assert ask(client, plan=PLAN, price_kind="spot")["usd_per_hour"] < found["usd_per_hour"]
+    assert ask(client, plan=PLAN | {"price_kind": "spot"}, usd_per_gpu_hour=1)["usd_per_hour"] == 4 * plan["replicas"]
+
+
+@pytest.mark.parametrize("traffic", [{"mean_rps": 5}, {"burst_ratio": 1.5}], ids=["mean", "burst"])
+def test_what_is_paid_is_spread_over_the_sustained_rate(client: TestClient, traffic: dict[str, float]) -> None:
+    plan = PLAN | {"workload": PLAN["workload"] | traffic}
+    cost, rps = client.post("/capacity", json=plan).json()["cost"], traffic.get("mean_rps", PLAN["workload"]["peak_rps"])
+    assert cost["usd_per_request"] == pytest.approx(cost["usd_per_hour"] / rps / 3600)
+    inputs = cost["usd_per_million_input_tokens"] * WORKLOAD["input_tokens"]
+    outputs = cost["usd_per_million_output_tokens"] * WORKLOAD["output_tokens"]
+    assert (inputs + outputs) / 1e6 == pytest.approx(cost["usd_per_request"])
+    found = ask(client, plan=plan)
+    assert {name: found[name] for name in cost.keys() & found.keys()} == {name: cost[name] for name in cost.keys() & found.keys()}
+
+
+def test_a_plan_of_measured_figures_needs_a_price(client: TestClient) -> None:
+    plan = {"workload": WORKLOAD, "measured": {"output_tokens_per_s": 300}, "deployment": {"tp": 2}}
+    assert ask(client, plan=plan, usd_per_gpu_hour=3)["usd_per_hour"] == 3 * 2 * ask(client, plan=plan, usd_per_gpu_hour=3)["replicas"]
+
+
+@pytest.mark.parametrize(
+    ("body", "pointer"),
+    [
+        pytest.param({"plan": PLAN, "gpus": 4}, "", id="said twice"),
+        pytest.param({"plan": PLAN | {"model": "no such model"}}, "/plan/model", id="unknown model"),
+        pytest.param({"plan": PLAN | {"gpu": CARD}}, "/plan/gpu", id="no price"),
+        pytest.param({"plan": {"workload": WORKLOAD, "measured": {"output_tokens_per_s": 300}}}, "/plan", id="nothing priced"),
+        pytest.param({"plan": {"workload": WORKLOAD}, "usd_per_gpu_hour": 3}, "/plan", id="not sized"),
+        pytest.param({"plan": PLAN | {"workload": WORKLOAD | {"peak_rps": 1e9}}}, "/plan", id="beyond all fleets"),
+    ],
+)
+def test_a_plan_that_cannot_be_priced_says_what_is_wrong(client: TestClient, body: dict[str, Any], pointer: str) -> None:
+    answer = client.post("/cost", json=body)
+    assert answer.status_code in (404, 422), answer.text
+    assert answer.json()["errors"][0]["pointer"] == pointer
+
+
+def test_an_accelerator_may_be_described(client: TestClient) -> None:
+    found = ask(client, **REPLICA | {"gpu": CARD}, workload=WORKLOAD, usd_per_gpu_hour=2)
+    assert 0 < found["split"]["input_time_ratio"] < 1
+    assert found["usd_per_hour"] == 8

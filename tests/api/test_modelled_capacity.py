@@ -98,6 +98,17 @@ def test_measured_figures_take_the_place_of_modelled_ones(client: TestClient) ->
     assert "cannot be held as measured: ttft_p95 2.5 s > 2 s" in constraints(slow)["slo"]["note"]
 
 
+def test_a_fleet_without_a_steady_state_is_said_so(client: TestClient) -> None:
+    """Sized by what one replica ends at most, which requests that arrive at random do not leave it."""
+    long = {"peak_rps": 5, "input_tokens": 60000, "output_tokens": 100}
+    body = {"model": "deepseek-v3", "gpu": "mi300x-192gb", "deployment": {"tp": 4, "engine": "sglang"}, "workload": long}
+    answer = client.post("/capacity", json=body | {"slo": {"ttft_p95_s": 2}, "redundancy_ratio": 1}).json()
+    assert answer["expected"] is None
+    (said,) = (note["message"] for note in answer["warnings"] if note["code"] == "saturated")
+    assert "add replicas" in said
+    assert "measured" not in said
+
+
 def test_a_fleet_that_the_model_finds_too_small_is_said_so(client: TestClient) -> None:
     answer = ask(client, measured={"output_tokens_per_s": 9000, "input_tokens_per_s": 90_000, "e2e_s": 2, "concurrency": 200})
     assert answer["expected"] is None
@@ -134,6 +145,45 @@ def test_a_rolling_update_keeps_enough_replicas(client: TestClient) -> None:
     assert ask(client, slo=SLO, rolling_update={})["replicas"] < answer["replicas"]
 
 
+def test_a_shared_prefix_is_held_once_as_concurrency_counts_it(client: TestClient) -> None:
+    traffic = TRAFFIC | {"shared_prefix_tokens": 3000}
+    asked: dict[str, Any] = {"slo": SLO, "deployment": {**REPLICA["deployment"], "max_num_seqs": 2000}}
+    found = {}
+    for hits in (0, 0.5, 1):
+        workload = traffic | {"prefix_hit_ratio": hits}
+        answer = ask(client, workload, **asked)
+        body = {**REPLICA, "deployment": asked["deployment"], "workload": workload}
+        held = client.post("/concurrency", json=body).json()
+        for name in ("max_concurrency", "safe_concurrency"):
+            assert answer["per_replica"][name] == held[name]
+        assert ("shared_prefix" in {note["code"] for note in answer["assumptions"]}) == (hits > 0)
+        found[hits] = answer
+    per_replica = [found[hits]["per_replica"]["max_concurrency"] for hits in (0, 0.5, 1)]
+    assert per_replica == sorted(per_replica)
+    assert per_replica[2] > 2 * per_replica[0]
+    at_half = next(row for row in found[1]["prefix_cache_effect"] if row["prefix_hit_ratio"] == 0.5)
+    assert at_half["replicas"] == found[0.5]["replicas"]
+    assert at_half["replicas_exact"] == pytest.approx(found[0.5]["utilization_ratio"] * found[0.5]["replicas"])
+
+
+def test_a_fleet_is_priced_by_the_kind_that_is_asked_for(client: TestClient) -> None:
+    found = {kind: ask(client, price_kind=kind) for kind in ("on_demand", "spot", "committed")}
+    hourly = {kind: answer["cost"]["usd_per_hour"] for kind, answer in found.items()}
+    assert hourly["spot"] < hourly["committed"] < hourly["on_demand"] == ask(client)["cost"]["usd_per_hour"]
+    for kind, answer in found.items():
+        price = client.post("/cost", json={"gpu": REPLICA["gpu"], "gpus": 4, "replicas": answer["replicas"], "price_kind": kind}).json()
+        assert hourly[kind] == price["usd_per_hour"]
+        assert ("spot_interruptions" in codes(answer), "committed_term" in codes(answer)) == (kind == "spot", kind == "committed")
+    assert ask(client, price_kind="spot", usd_per_gpu_hour=1)["cost"]["usd_per_gpu_hour"] == 1
+
+
+def test_a_kind_of_price_that_nobody_knows_leaves_the_cost_out_and_says_so(client: TestClient) -> None:
+    answer = ask(client, gpu="l40s-48gb", price_kind="committed")
+    assert answer["replicas"]
+    assert answer["cost"] is None
+    assert "price_not_known" in codes(answer)
+
+
 def test_without_an_engine_nothing_is_modelled(client: TestClient) -> None:
     answer = ask(client, slo=SLO, deployment={"tp": 4, "weights": "fp8"})
     assert answer["expected"] is None
@@ -164,7 +214,7 @@ def test_what_is_wrong_is_named(client: TestClient, given: dict[str, Any], field
     "workload",
     [
         {"peak_rps": 1e9, "input_tokens": 1e9, "output_tokens": 1e9, "burst_ratio": 1000, "token_growth_ratio": 100},
-        {"peak_rps": 1e-6, "input_tokens": 1, "output_tokens": 1, "token_growth_ratio": 0.01},
+        {"peak_rps": 1e-6, "input_tokens": 100, "output_tokens": 100, "token_growth_ratio": 0.01},
         {"peak_rps": 10, "input_tokens": {"mean": 1, "p95": 1e9, "p99": 1e9}, "output_tokens": {"mean": 1, "p99": 1e9}},
         {"peak_rps": 10, "input_tokens": 1e6, "output_tokens": 1, "prefix_hit_ratio": 1},
         {

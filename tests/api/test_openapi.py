@@ -22,8 +22,7 @@ from app.settings import Settings
 COMMITTED = Path(__file__).parents[2] / "openapi" / "openapi.json"
 Operation = dict[str, Any]
 
-APP: FastAPI = create_app(Settings(host="127.0.0.1", port=8000), session_factory=sessionmaker())
-DOCUMENT: dict[str, Any] = json.loads(document(APP))
+DOCUMENT: dict[str, Any] = json.loads(COMMITTED.read_text())
 
 
 def _operations() -> Iterator[tuple[str, str, Operation]]:
@@ -37,13 +36,13 @@ IDS = [f"{method} {path}" for method, path, _ in OPERATIONS]
 WITH_BODY = [item for item in OPERATIONS if "requestBody" in item[2]]
 
 
-def test_the_committed_document_is_the_one_that_the_code_makes() -> None:
-    assert COMMITTED.read_text() == document(APP), "run `inferplan openapi` and commit openapi/openapi.json"
+def test_the_committed_document_is_the_one_that_the_code_makes(application: FastAPI) -> None:
+    assert COMMITTED.read_text() == document(application), "run `inferplan openapi` and commit openapi/openapi.json"
 
 
-def test_the_document_is_the_same_every_time() -> None:
+def test_the_document_is_the_same_every_time(application: FastAPI) -> None:
     again = create_app(Settings(host="127.0.0.1", port=8000), session_factory=sessionmaker())
-    assert document(again) == document(APP) == document(APP)
+    assert document(again) == document(application) == document(application)
 
 
 def test_the_document_is_valid_openapi_3_1() -> None:
@@ -105,10 +104,10 @@ def test_what_changes_stored_things_needs_the_scope_write() -> None:
     assert not changing & reading
 
 
-def test_no_route_forgoes_the_checks_of_scope_and_body() -> None:
+def test_no_route_forgoes_the_checks_of_scope_and_body(application: FastAPI) -> None:
     unguarded = {
         context.path
-        for context in iter_route_contexts(APP.routes)
+        for context in iter_route_contexts(application.routes)
         if isinstance(context.original_route, APIRoute) and not isinstance(context.original_route, PlannerRoute)
     }
     assert unguarded <= OPEN_PATHS

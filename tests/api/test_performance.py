@@ -217,3 +217,42 @@ def test_absurd_inputs_are_answered(client: TestClient, absurd: dict[str, Any], 
     assert answer.status_code == 200, answer.text
     assert "NaN" not in answer.text
     assert "Infinity" not in answer.text
+
+
+def test_a_shared_prefix_leaves_more_places(client: TestClient) -> None:
+    long = {**CHAT, "deployment": {**REPLICA["deployment"], "max_num_seqs": 4000}}
+    apart = ask(client, **long, prefix_hit_ratio=0.75)
+    shared = ask(client, **long, shared_prefix_tokens=3000, prefix_hit_ratio=1)
+    assert shared["ttft_s"] == apart["ttft_s"]  # the same tokens are left to compute
+    assert shared["saturation"]["concurrency"] > 2 * apart["saturation"]["concurrency"]
+    assert "shared_prefix" in {note["code"] for note in shared["assumptions"]}
+    missed = ask(client, **long, shared_prefix_tokens=3000)
+    assert missed["saturation"] == ask(client, **long)["saturation"]
+    rows = {row["name"]: row["ttft_s"] for row in shared["by_prefix_hit"]}
+    assert rows["prefix_hit_ratio 0"] == missed["ttft_s"]["value"] > rows["prefix_hit_ratio 0.5"] > rows["prefix_hit_ratio 1"]
+    answer = client.post("/performance", json={**CHAT, "shared_prefix_tokens": 5000})
+    assert (answer.status_code, "shared_prefix_tokens 5000" in answer.text) == (422, True)
+
+
+def test_a_model_of_one_parameter_is_outrun_by_a_billion_requests_a_second(client: TestClient) -> None:
+    absurd = {"model": {"params": 1}, "gpu": "h100-sxm-80gb", "deployment": {"weights": "fp32", "engine": "sglang"}, "request_rps": 1e9}
+    found = ask(client, **absurd, input_tokens=128, output_tokens=1)
+    assert found["saturated"]
+    assert {row["output_tokens_per_s"] for row in found["by_token_budget"]} == {None}
+
+
+@pytest.mark.parametrize(
+    ("load", "computed"),
+    [
+        ({"concurrency": 32}, {"server_s", "prefill_s"}),
+        ({"concurrency": 5000, "num_requests": 10**6}, {"server_s", "prefill_s", "admission_s"}),
+        ({"request_rps": 1}, {"server_s", "prefill_s", "prompts_ahead_s"}),
+    ],
+    ids=["loop", "queue", "rate"],
+)
+def test_the_time_to_first_token_can_be_redone(client: TestClient, load: dict[str, float], computed: set[str]) -> None:
+    answer = ask(client, **REPLICA, **LENGTHS, **load)
+    redo_json(answer["working"])
+    parts = {line["name"].removeprefix("ttft_"): line for line in answer["working"] if line["name"].startswith("ttft_")}
+    assert {name for name, line in parts.items() if " x " in line["substituted"]} == computed
+    assert {name: line["value"] for name, line in parts.items() if name in answer["waiting"]} == answer["waiting"]

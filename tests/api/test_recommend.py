@@ -32,8 +32,7 @@ def test_what_is_recommended_is_what_capacity_says(client: TestClient) -> None:
     found = recommended(client)
     assert found["deployments"]
     for each in (*found["deployments"], *found["front"]):
-        deployment = {name: value for name, value in each["deployment"].items() if value is not None}
-        body = {name: SMALL[name] for name in ("model", "workload", "slo")} | {"gpu": each["gpu"], "deployment": deployment}
+        body = {name: SMALL[name] for name in ("model", "workload", "slo")} | {"gpu": each["gpu"], "deployment": each["deployment"]}
         plan = client.post("/capacity", json=body).json()
         for name in ("replicas", "gpus", "binding", "cost", "expected", "gpus_per_replica"):
             assert each[name] == plan[name]
@@ -86,6 +85,17 @@ def test_own_prices_decide(client: TestClient) -> None:
     assert first["gpu"] == "a100-sxm-80gb"
     assert first["cost"]["usd_per_gpu_hour"] == 0.01
     assert first["cost"]["price_source"] == "request"
+
+
+def test_spot_prices_are_searched_where_they_are_asked_for(client: TestClient) -> None:
+    on_demand, spot = recommended(client), recommended(client, price_kind="spot")
+    best = spot["deployments"][0]
+    assert best["cost"]["usd_per_hour"] < on_demand["deployments"][0]["cost"]["usd_per_hour"]
+    assert f"catalog {best['gpu']}-spot" in best["cost"]["price_source"]
+    assert "spot_interruptions" in {note["code"] for note in spot["warnings"]}
+    committed = recommended(client, price_kind="committed")
+    assert {each["gpu"] for each in committed["deployments"]} == {"h100-sxm-80gb"}
+    assert "no_price" in {each["reason"] for each in committed["refused"]}
 
 
 def test_a_quantised_deployment_says_what_is_known_of_its_quality(client: TestClient) -> None:

@@ -1,7 +1,6 @@
 """Sweeps that the model itself produces with constants that are known."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 
 from app.domain.calibrated_model import moved_constants
 from app.domain.calibration_fit import Measurement, Quantity, quantities
@@ -22,7 +21,7 @@ def replica(catalog: Catalog, point: Point, factors: Mapping[ConstantName, float
     engine = catalog.engine(settings.engine, settings.engine_version)
     model, lengths = catalog.step_model, Lengths(point[0], point[1])
     found = performance_of(llm, gpu, settings, engine, model, lengths, num_waves=10)
-    return replace(found, constants=moved_constants(model, factors, found.step_class))
+    return found.with_constants(moved_constants(model, factors, found.step_class))
 
 
 def measured(

@@ -5,6 +5,7 @@ import pytest
 from app.domain.bounds import SpeedBounds, attention_flops, causal_attention_flops, speed_bounds, weights_read_ratio
 from app.domain.deployment import Deployment, Speculative
 from app.domain.kv_cache import kv_cost
+from app.domain.llm import Llm
 from app.domain.memory import fit
 from app.domain.precision import compute_format, native_format
 from tests.domain.shapes import BUNDLED, CARD, H100, dense
@@ -58,6 +59,23 @@ def test_a_data_parallel_replica_reads_its_dense_part_whole() -> None:
     assert weights_read_ratio(llm, 1, 8) == pytest.approx(read / held)
     assert weights_read_ratio(llm, 1, 8) > one
     assert weights_read_ratio(llm, 10_000, 8) == pytest.approx(1, abs=1e-6)
+
+
+def test_a_model_known_by_its_counts_reads_what_is_active_on_its_tokens() -> None:
+    sparse = Llm(slug="m", num_params=10**12, num_active_params=32 * 10**9)
+    assert weights_read_ratio(sparse, 1) == pytest.approx(0.032)
+    assert weights_read_ratio(sparse, 2) == pytest.approx(0.032 * (2 - 0.032))
+    assert weights_read_ratio(sparse, 10_000) == pytest.approx(1)
+    found = fit(sparse, CARD, many := Deployment(tp=64, weights="fp8"))
+    bounds = speed_bounds(sparse, CARD, many, found)
+    tpot_s = bounds.tpot_s(40, 1000)
+    assert bounds.largest_batch(tpot_s, 1000, 65536) == 40
+
+
+def test_a_vision_tower_is_no_expert() -> None:
+    llm = BUNDLED.models["gemma-3-27b"]
+    assert llm.num_active_params < llm.num_params
+    assert weights_read_ratio(llm, 1) == 1
 
 
 def test_drafts_are_computed_whether_accepted_or_not() -> None:

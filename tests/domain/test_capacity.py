@@ -180,6 +180,7 @@ def test_nodes(replicas: int, per_replica: int, per_node: int, nodes: int, on_on
 
 def test_rounding_forgives_binary_noise() -> None:
     assert (ceil(10 * 1.1), ceil(3.0000001), floor(100 * 0.29), floor(2.9999)) == (11, 4, 29, 2)
+    assert (floor(72_000_000_000), ceil(72_000_000_000), floor(1_000_040_832 * 1.0)) == (72_000_000_000, 72_000_000_000, 1_000_040_832)
 
 
 @given(
@@ -198,7 +199,7 @@ def test_the_fleet_carries_the_demand(
     assert replicas >= 1 + spare
 
 
-@given(rps=st.floats(0.01, 1e4), prompt=st.floats(1, 1e5), output=st.floats(1, 1e4), hit=st.floats(0, 1), growth=st.floats(0.5, 2))
+@given(rps=st.floats(0.01, 1e4), prompt=st.floats(2, 1e5), output=st.floats(2, 1e4), hit=st.floats(0, 1), growth=st.floats(0.5, 2))
 def test_demand_adds_up(rps: float, prompt: float, output: float, hit: float, growth: float) -> None:
     demand = demand_of(workload(rps, prompt, output, prefix_hit_ratio=hit, token_growth_ratio=growth))
     assert demand.saved_input_tokens_per_s + demand.computed_input_tokens_per_s == pytest.approx(demand.input_tokens_per_s)

@@ -15,7 +15,7 @@ def cost(
     success: float = 1, requests: float = 1, attempts: float = 1,
 ) -> CostAnswer:  # fmt: skip
     return answer_cost(
-        replica_usd_per_hour=hourly, replicas=replicas, price_step=PRICE, throughput=throughput, mean_input_tokens=prompt,
+        replica_usd_per_hour=hourly, replicas=replicas, price_steps=[PRICE], throughput=throughput, mean_input_tokens=prompt,
         mean_output_tokens=output, success_ratio=success, requests_per_task=requests, attempts_per_task=attempts, assumptions=[],
         warnings=[], versions=Versions(planner="test", catalog="test"),
     )  # fmt: skip

@@ -64,3 +64,15 @@ def test_above_what_the_replica_ends_the_steps_are_those_of_a_full_one() -> None
     assert found.saturated
     assert found.request_rps == most
     assert not split(0.3 * most).saturated
+
+
+@pytest.mark.parametrize("rps", [0.01, 1e6])
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_single_token_is_that_of_the_prompt(engine: str, rps: float) -> None:
+    assert split(rps, engine=engine, output=1).input_time_ratio == 1
+
+
+def test_a_replica_with_one_place_computes_prompts_too() -> None:
+    full = split(1e6, max_num_seqs=1)
+    assert full.saturated
+    assert full.input_time_ratio == pytest.approx(split(1e-4).input_time_ratio, rel=0.1)

@@ -29,27 +29,45 @@ def replica(prompt: float, output: float) -> Serving:
     return replace(found, timer=replace(found.timer, constants=straight))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("load_ratio", [0.4, 0.8])
-@pytest.mark.parametrize("case", CASES)
-def test_tails_are_those_of_a_replica_stepped_through(case: str, load_ratio: float) -> None:
-    prompt, output, sigma = CASES[case]
+def both(prompt: float, output: float, sigma: float, load_ratio: float, num_requests: int) -> tuple[Tails, Times]:
+    """The approximation, and a replica stepped through."""
     serving, lengths = replica(prompt, output), lognormal(prompt, sigma)
     spread = lengths.spread()
     at: dict[Level, Serving] = {
         "p95": replace(serving, input_tokens=spread.p95, computed_tokens=spread.p95),
         "p99": replace(serving, input_tokens=spread.p99, computed_tokens=spread.p99),
     }
-    rps = load_ratio * serving.closed(serving.most_admitted).request_rps
+    rps = load_ratio * min(serving.closed(serving.most_admitted).request_rps, 1 / serving.crowded_s)
     state = serving.open(rps)
     assert state is not None
     found = Tails(Prompts(serving, at.__getitem__, spread, Spread(output, output, output, 0)), state)
-    runs = [served(serving, lengths, rps, 6000, seed) for seed in (1, 2)]
-    times = Times(*(sorted(each for run in runs for each in getattr(run, name)) for name in Times._fields))
+    runs = [served(serving, lengths, rps, num_requests, seed) for seed in (1, 2)]
+    return found, Times(*(sorted(each for run in runs for each in getattr(run, name)) for name in Times._fields))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("load_ratio", [0.4, 0.8])
+@pytest.mark.parametrize("case", CASES)
+def test_tails_are_those_of_a_replica_stepped_through(case: str, load_ratio: float) -> None:
+    found, times = both(*CASES[case], load_ratio, 6000)
     for name in ("ttft", "tpot", "e2e"):
         tail = getattr(found, name)
         for level, share in LEVELS.items():
             assert 0.95 <= times.percentile(name, share) / tail.at(level) <= SIMULATED_RATIO, (name, level)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("load_ratio", [0.2, 0.5])
+@pytest.mark.parametrize(
+    ("prompt", "output", "sigma"), [(16000, 50, 0.93), (16000, 200, 0.4), (2000, 20, 0.93)], ids=["long", "not so long", "short"]
+)
+def test_short_outputs_are_held_up_by_the_prompts_that_follow(prompt: float, output: float, sigma: float, load_ratio: float) -> None:
+    """Without those that arrived during the wait for the own prompt the mean would be up to 2.5 times too low."""
+    found, times = both(prompt, output, sigma, load_ratio, 2000)
+    assert times.mean("tpot") / found.tpot.mean == pytest.approx(1, abs=0.1)
+    assert times.mean("e2e") / found.e2e.mean == pytest.approx(1, abs=0.1)
+    for level, share in LEVELS.items():
+        assert 0.8 <= times.percentile("tpot", share) / found.tpot.at(level) <= SIMULATED_RATIO, level
 
 
 def test_percentiles_are_ordered_and_grow_with_the_load() -> None:
@@ -78,3 +96,12 @@ def test_an_idle_replica_waits_for_its_own_prompt_alone() -> None:
 @pytest.mark.parametrize(("chance", "above"), [(0.05, 0.0), (0.04, 0.0), (1.0, 1.9957)], ids=["just", "rarer", "always"])
 def test_who_rarely_waits_has_no_tail(chance: float, above: float) -> None:
     assert exponential_tail_s(1.0, chance, 0.95) == pytest.approx(above, abs=1e-4)
+
+
+def test_tpot_percentiles_lie_above_the_mean_where_less_than_one_sequence_runs() -> None:
+    serving = replica(100_000, 50)
+    state = serving.open(0.05 / serving.alone_s)
+    assert state is not None
+    shorter = state._replace(step_s=0.9 * state.decode.total_s)
+    found = Tails(Prompts(serving, lambda _: serving, Spread(1e5, 1e5, 1e5, 1), Spread(50, 50, 50, 0)), shorter)
+    assert found.tpot.mean <= found.tpot.p95 <= found.tpot.p99

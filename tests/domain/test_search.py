@@ -58,6 +58,7 @@ def listed(found: Found) -> tuple[list[tuple[float, ...]], list[tuple[float, ...
     return [each.key for each in found.leaders.cheapest], [each.key for each in found.leaders.front]
 
 
+@pytest.mark.slow
 @settings(max_examples=12, deadline=None)
 @given(
     model=st.sampled_from(MODELS),
@@ -69,11 +70,26 @@ def listed(found: Found) -> tuple[list[tuple[float, ...]], list[tuple[float, ...
     tpot=st.floats(0.005, 0.2),
     redundancy=st.floats(1, 2),
     spare=st.integers(0, 2),
+    shared=st.floats(0, 1),
+    hits=st.floats(0, 1),
 )
 def test_bounds_change_nothing_that_is_listed(
-    model: str, rps: float, prompt: float, output: float, spread: float, ttft: float, tpot: float, redundancy: float, spare: int
+    model: str,
+    rps: float,
+    prompt: float,
+    output: float,
+    spread: float,
+    ttft: float,
+    tpot: float,
+    redundancy: float,
+    spare: int,
+    shared: float,
+    hits: float,
 ) -> None:
-    workload = traffic(peak_rps=rps, input_tokens={"mean": prompt, "p95": prompt * spread}, output_tokens=output)
+    prompts = {"mean": prompt, "p95": prompt * spread}
+    workload = traffic(
+        peak_rps=rps, input_tokens=prompts, output_tokens=output, shared_prefix_tokens=shared * prompt, prefix_hit_ratio=hits
+    )
     slo = Slo(ttft_p95_s=ttft, tpot_p95_s=tpot)
     both = []
     for uses_bounds in (True, False):
@@ -108,9 +124,12 @@ def test_a_smaller_limit_of_sequences_never_needs_fewer_replicas() -> None:
     assert needed[0] < needed[-1]
 
 
+@pytest.mark.parametrize("shared", [0, 1400], ids=["own prompts", "shared prefix"])
 @pytest.mark.parametrize("model", MODELS)
-def test_the_bounds_of_a_family_are_below_all_its_settings(model: str) -> None:
-    workload = traffic(peak_rps=20, input_tokens={"mean": 1500, "p95": 5000}, output_tokens=200)
+def test_the_bounds_of_a_family_are_below_all_its_settings(model: str, shared: float) -> None:
+    workload = traffic(
+        peak_rps=20, input_tokens={"mean": 1500, "p95": 5000}, output_tokens=200, shared_prefix_tokens=shared, prefix_hit_ratio=1
+    )
     judge = judge_of(model, workload, Slo(ttft_p95_s=3, tpot_p95_s=0.1))
     compared = 0
     for family in space_of(model).families(Refusals()):

@@ -235,3 +235,28 @@ def test_requests_wait_half_the_steps_between_two_looks_for_them() -> None:
     looks_s = seldom.waiting.residual_s - often.waiting.residual_s
     assert looks_s == pytest.approx(29 / 2 * seldom.decode.total_s, rel=0.1)
     assert seldom.request_rps < often.request_rps
+
+
+def test_prompts_that_are_held_for_a_batch_wait_its_steps_and_half_of_them_when_many_gather() -> None:
+    at_once, held = (serving(engine="tensorrt-llm", batch_wait_steps=steps) for steps in (0, 20))
+    for concurrency, waited in ((1, 20.0), (4000, 10.0)):
+        plain, late = (replace(of, most_admitted=1e4).closed(concurrency) for of in (at_once, held))
+        assert (late.waiting.residual_s - plain.waiting.residual_s) / late.decode.total_s == pytest.approx(waited, rel=0.15)
+
+
+def test_rates_that_prompts_alone_outrun_have_no_steady_state() -> None:
+    whole = {"chunked_prefill": False, "engine": "generic", "weights": None}
+    of = serving(model="gpt-oss-120b", lengths=Lengths(8000, 1), **whole)
+    assert of.open(0.5 / of.crowded_s) is not None
+    assert of.open(1.01 / of.crowded_s) is None
+    assert of.open(1e9) is None
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang", "tensorrt-llm"])
+@pytest.mark.parametrize("run", [None, 10], ids=["steady", "run"])
+def test_requests_at_once_are_not_slower_than_one_after_the_other(engine: str, run: float | None) -> None:
+    of = serving(model="gpt-oss-120b", lengths=Lengths(100_000, 100), run=run, engine=engine, weights=None)
+    rates = [of.closed(concurrency).request_rps for concurrency in (1, 2, 3, 4)]
+    assert min(rates[1:]) >= rates[0] * (1 - 1e-3)
+    for concurrency in (2, 4):
+        holds_together(of.closed(concurrency), of)

@@ -260,6 +260,7 @@ def test_more_of_anything_never_takes_less_time(llm: Llm, layout: dict[str, Any]
     step = timer.iteration(sequences, prompt)
     assert parts_add_up(step)
     assert math.isfinite(step.total_s)
+    assert timer.total_s(sequences, prompt) == step.total_s
     for more in (timer.iteration(sequences + 1, prompt), timer.iteration(sequences, prompt + 1), longer.iteration(sequences, prompt)):
         assert more.total_s >= step.total_s * (1 - 1e-12)
     perfect = step_timer(of, ROOFLINE, timer.at).iteration(sequences, prompt)

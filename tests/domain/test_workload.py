@@ -14,6 +14,7 @@ MIX = [
     {"share_ratio": 0.15, "input_tokens": 8000, "output_tokens": 500},
     {"share_ratio": 0.05, "input_tokens": 32000, "output_tokens": 1000},
 ]
+SHORT = [{"share_ratio": 0.5, "input_tokens": 1, "output_tokens": 200}, {"share_ratio": 0.5, "input_tokens": 900, "output_tokens": 200}]
 
 
 def test_a_bare_number_is_a_constant() -> None:
@@ -41,6 +42,8 @@ def test_a_mix_has_the_mean_and_the_percentiles_of_its_classes() -> None:
         ({"mean_rps": 5}, "mean_rps 5 is above peak_rps 1"),
         ({"shared_prefix_tokens": 200}, "shared_prefix_tokens 200 is more than the mean prompt"),
         ({"prefix_hit_ratio": 1.1}, "less than or equal to 1"),
+        ({"token_growth_ratio": 0.01, "output_tokens": 99}, "leaves less than one token of output_tokens 99"),
+        ({"token_growth_ratio": 0.01, "output_tokens": None, "input_tokens": None, "classes": SHORT}, "token of input_tokens 1"),
         ({"classes": MIX}, "either classes or"),
         ({"input_tokens": None}, "input_tokens and output_tokens are needed"),
         ({"unknown": 1}, "Extra inputs"),

@@ -42,3 +42,25 @@ def test_only_sparse_latents_are_meant_and_every_answer_says_so(model: str, kv_c
     many = ConcurrencyRequest.model_validate({**asked.model_dump(exclude_unset=True), "tokens_per_sequence": {"mean": 8000}})
     found = estimates.concurrency(CatalogHolder().current, many)
     assert kv_cache in next(note.message for note in found.assumptions if note.code == "kv_cache_auto")
+
+
+@pytest.mark.parametrize(
+    ("model", "engine", "version", "weights", "kv_cache"),
+    [
+        ("llama-3.1-70b", "vllm", "0.19", "nvfp4", "fp8"),
+        ("llama-3.1-70b", "vllm", "0.13", "nvfp4", "bf16"),
+        ("llama-3.1-70b", "vllm", "0.19", "fp8", "bf16"),
+        ("llama-3.1-70b", "sglang", "0.5.9", "nvfp4", "fp8"),
+        ("llama-3.1-70b", "tensorrt-llm", "1.0", "fp8", "fp8"),
+        ("llama-3.1-70b", "tensorrt-llm", "1.0", "bf16", "bf16"),
+        ("RedHatAI/Llama-3.1-70B-Instruct-NVFP4", "vllm", "0.19", None, "bf16"),
+        ("deepseek-r1", "tensorrt-llm", "1.0", "fp8", "bf16"),
+    ],
+    ids=["nvfp4", "older-vllm", "fp8-by-several", "sglang", "tensorrt-fp8", "16-bits", "named-checkpoint", "published-in-fp8"],
+)
+def test_auto_follows_the_usual_checkpoint_of_a_format(model: str, engine: str, version: str, weights: str | None, kv_cache: str) -> None:
+    deployment = {"engine": engine, "engine_version": version, "weights": weights, "tp": 8, "max_model_len_tokens": 16384}
+    asked = MemoryRequest.model_validate({"model": model, "gpu": "b200-sxm-180gb", "deployment": deployment})
+    found = estimates.memory(CatalogHolder().current, asked)
+    assert found.kv_cache == kv_cache
+    assert len([note for note in found.assumptions if note.code == "kv_cache_auto"]) == 1

@@ -21,8 +21,10 @@ MODELS: dict[str, Any] = {
     )
 } | {
     "params only": {"params": 70 * 10**9},
+    "sparse params": {"params": 10**12, "active_params": 32 * 10**9},
     "sketch": {"params": 70 * 10**9, "num_layers": 80, "num_kv_heads": 8, "head_dim": 128, "num_attention_heads": 64},
 }  # fmt: skip
+LAYERED = [name for name in MODELS if name not in ("params only", "sparse params")]
 GPUS: dict[str, Any] = {
     "h100": "h100-sxm-80gb",
     "inline": {"memory_bytes": 192 * 10**9, "memory_bandwidth_bytes_per_s": 5.3e12, "peak_flops_per_s": 1.3e15},
@@ -75,7 +77,7 @@ def test_memory(model: str) -> None:
         assert str(answer.kv_capacity_tokens) in answer.summary or answer.verdict != "serves" or answer.kv_capacity_tokens is None
 
 
-@pytest.mark.parametrize("model", [name for name in MODELS if name != "params only"])
+@pytest.mark.parametrize("model", LAYERED)
 def test_kv(model: str) -> None:
     contexts = [5000, 200_000, 1000]
     found = list(answers("kv", ({"model": MODELS[model], "tp": tp, "context_tokens": contexts, "num_sequences": 7} for tp in (1, 8))))
@@ -92,7 +94,7 @@ def test_kv(model: str) -> None:
         assert f"{len(contexts) + 4} sequence(s) of 200000 tokens" in answer.summary
 
 
-@pytest.mark.parametrize("model", [name for name in MODELS if name != "params only"])
+@pytest.mark.parametrize("model", LAYERED)
 def test_concurrency(model: str) -> None:
     found = list(answers("concurrency", bodies(model, tokens_per_sequence={"mean": 5000.5, "p95": 9000})))
     assert found
@@ -102,7 +104,7 @@ def test_concurrency(model: str) -> None:
         assert answer.recommended_max_num_seqs * answer.num_engine_ranks <= max(answer.safe_concurrency, answer.num_engine_ranks)
 
 
-@pytest.mark.parametrize("model", [name for name in MODELS if name != "params only"])
+@pytest.mark.parametrize("model", LAYERED)
 def test_concurrency_with_a_prefix_cache(model: str) -> None:
     found = list(answers("concurrency", bodies(model, workload=MIX, prefix_cache_reserve_ratio=0.15)))
     assert found
@@ -206,6 +208,7 @@ def test_capacity_of_a_modelled_replica(model: str, engine: str) -> None:
         {**MODELLED, "deployment": ENGINES["sglang"], "workload": MIX, "price_kind": "spot", "output_tokens_per_s": 300},
         {**MODELLED, "model": "deepseek-v3", "gpu": "b200-sxm-180gb", "workload": TAIL, "replicas": 9, "success_ratio": 0.5},
         {**MODELLED, "deployment": {"tp": 8}, "workload": TAIL},
+        {"plan": {"workload": MIX, "measured": {"output_tokens_per_s": 300}, "usd_per_gpu_hour": 2.5}},
     ],
 )
 def test_cost(body: dict[str, Any]) -> None:
