@@ -16,8 +16,8 @@ from app.domain.units import plain, unit_of
 
 MAX_NAMED_UNKNOWN = 20
 """Unknown names that are answered with their nearest neighbours; a search for each of thousands would cost seconds."""
-MISSPELT_RATIO = 0.8
-"""Likeness to a known name (difflib) from which an unknown one is taken for a slip of the pen and refused."""
+MISSPELT_RATIO = 0.93
+"""Likeness to a known name (difflib) from which an unknown one is taken for a slip of the pen and refused: one letter of ten."""
 
 MAX_PERCENT = 100
 
@@ -114,7 +114,8 @@ def _misspelt(unread: list[str], fields: frozenset[str]) -> Mapping[str, tuple[s
     found = {}
     for name in unread:
         shown = name[:60]
-        if nearest := difflib.get_close_matches(shown.casefold(), fields, n=4, cutoff=MISSPELT_RATIO):
+        without_unit = [field for field in fields if unit_of(field) and field.rsplit("_", 1)[0] == shown.casefold()]
+        if nearest := without_unit or difflib.get_close_matches(shown.casefold(), fields, n=4, cutoff=MISSPELT_RATIO):
             found[name] = ("unknown_metric", f"There is no metric {shown!r}. Input should be {', '.join(nearest)}")
     return found
 
