@@ -169,13 +169,13 @@ def test_the_command_prints_what_the_functions_say(tmp_path: Path) -> None:
         (tmp_path / file.name).write_text("\n".join(file.read_text().splitlines()[::12]))
     points, cases, document = tmp_path / POINTS.name, tmp_path / CASES.name, tmp_path / "document.md"
     document.write_text("before <!-- inferplan accuracy performance --> old <!-- end --> after")
-    files = {"--points": points, "--cases": cases, "--folds": FOLDS, "--priors": PRIORS, "--misses": MISSES}
+    files = {"--points": points, "--cases": cases, "--folds": FOLDS, "--priors": PRIORS, "--misses": MISSES, "--recipes": RECIPES}
 
     def printed(*options: str) -> str:
         arguments = ["accuracy", "performance", *(str(each) for pair in files.items() for each in pair), *options]
         return CliRunner().invoke(cli, arguments, catch_exceptions=False).stdout
 
-    found = speed_accuracy(CatalogHolder().current, *read_loads(points, cases), **constants())
+    found = speed_accuracy(CatalogHolder().current, *read_loads(points, cases, recipes=read_recipes(RECIPES)), **constants())
     assert json.loads(printed("--json")) == found.model_dump(mode="json")
     assert printed("--readme", str(document)) == ""
     assert document.read_text() == f"before <!-- inferplan accuracy performance -->\n\n{speed_summary(found)}\n<!-- end --> after"
