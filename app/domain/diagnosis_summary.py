@@ -43,8 +43,9 @@ def summary(
     """What is wrong, what says so, what speaks against it, where to look first, and what would tell it from the next best cause."""
     match state:
         case "invalid_measurement":
-            more = f" ({len(faults) - 1} more in the warnings)" if len(faults) > 1 else ""
-            return f"I would not trust these figures, so I conclude nothing from them: {faults[0].message}{more}."
+            more = f" {len(faults) - 1} more in the warnings." if len(faults) > 1 else ""
+            end = "" if faults[0].message.endswith(("?", ".")) else "."
+            return f"I would not trust these figures, so I conclude nothing from them: {faults[0].message}{end}{more}"
         case "healthy":
             watch = "; ".join(finding.title for finding in findings[:MAX_RIVALS])
             return f"Healthy: {_lines(health)}." + (f" Not a problem now, but worth an eye: {watch}." if watch else "")
