@@ -16,13 +16,17 @@ UNSUPPORTED_STEP = -0.4
 RULED_OUT_STEP = 0.3
 """Log-odds that each objection adds which was measured and does not hold."""
 UNMEASURED_STEP = -0.2
-"""Log-odds that each objection takes which could not be measured."""
+"""Log-odds that each objection takes which could not be measured, up to MOST_UNMEASURED of them."""
+MOST_UNMEASURED = 3
+"""Objections that are counted as unmeasured at most: a rule that names more rivals is no less probable for it."""
 CONTRADICTED_STEP = -1.5
 """Log-odds that each objection takes which holds; it turns even odds into 18 %."""
 EXPLAINED_STEP = -1.2
 """Log-odds that a finding takes, once, beside a probable one that would make its rule fire as well."""
 WEAK_STEP = -0.7
 """Log-odds that a line of evidence takes whose metric reads high without useful work."""
+PRESUMED_STEP = -0.4
+"""Log-odds that it takes, once, when none of the symptoms was measured that it is a cause of."""
 DEFAULT_STEP = -0.3
 """Log-odds that it takes, once, when a latency was judged by the default objective for lack of SLO, baseline and expectation."""
 CONFIDENCE_BOUNDS = (0.02, 0.95)
@@ -57,12 +61,14 @@ class Weighing:
     """Whether another finding, more probable than not, explains this one away."""
     by_default: bool
     """Whether a latency was judged by the default objective."""
+    presumed: bool = False
+    """Whether every symptom that the cause would have is unmeasured."""
 
     def log_odds(self) -> float:
         """Log-odds of the cause: those of the prior plus a fixed step for each piece of evidence.
 
-        logit(prior) + 0.2 max(held - weak - 1, 0) + 0.6 supported - 0.4 unsupported + 0.3 ruled out - 0.2 unmeasured - 1.5 contradicted
-        - 1.2 [explained] - 0.7 weak - 0.3 [by default].
+        logit(prior) + 0.2 max(held - weak - 1, 0) + 0.6 supported - 0.4 unsupported + 0.3 ruled out - 0.2 min(unmeasured, 3)
+        - 1.5 contradicted - 1.2 [explained] - 0.7 weak - 0.3 [by default] - 0.4 [presumed].
         Monotone: support never lowers it, and an objection that holds lowers it more than one that could not be measured.
         """
         return math.log(self.prior_ratio / (1 - self.prior_ratio)) + sum(weight * number for weight, _, number in self._terms())
@@ -110,11 +116,12 @@ class Weighing:
         yield SUPPORTED_STEP, "supported", self.num_supported
         yield UNSUPPORTED_STEP, "unsupported", self.num_unsupported
         yield RULED_OUT_STEP, "ruled_out", self.num_ruled_out
-        yield UNMEASURED_STEP, "unmeasured", self.num_unmeasured
+        yield UNMEASURED_STEP, f"min(unmeasured, {MOST_UNMEASURED})", min(self.num_unmeasured, MOST_UNMEASURED)
         yield CONTRADICTED_STEP, "contradicted", self.num_contradicted
         yield EXPLAINED_STEP, "explained", int(self.explained)
         yield WEAK_STEP, "weak", self.num_weak
         yield DEFAULT_STEP, "judged_by_default", int(self.by_default)
+        yield PRESUMED_STEP, "presumed", int(self.presumed)
 
 
 def _written(weight: float, symbol: str, number: int) -> tuple[str, str]:

@@ -69,6 +69,7 @@ def _weighing(outcome: Outcome, explained: bool) -> Weighing:
         num_contradicted=against.count(True),
         explained=explained,
         by_default=any(line.threshold_from == "default" for line in evidence),
+        presumed=outcome.presumed,
     )
 
 

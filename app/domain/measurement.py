@@ -126,7 +126,7 @@ def _differ(one: float, other: float, slack: float) -> bool:
 
 
 def _is_milli(one: float, other: float) -> bool:
-    return MILLI / SUM_SLACK_RATIO < one / other < MILLI * SUM_SLACK_RATIO
+    return other * MILLI / SUM_SLACK_RATIO < one < other * MILLI * SUM_SLACK_RATIO
 
 
 def _unit_hint(one: float, other: float) -> str:

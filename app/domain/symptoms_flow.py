@@ -20,6 +20,17 @@ def _waiting_to_running(observation: Observation) -> Sight:
     return single(quotient("waiting_to_running_ratio", ("num_waiting_requests", metrics.num_waiting_requests), running))
 
 
+def _held_by_engine(observation: Observation) -> Sight:
+    """(Running + waiting requests) / requests in flight as the client counts them: the rest is at the client, in a proxy, or prepared."""
+    metrics = observation.metrics
+    running, waiting = metrics.num_running_requests, metrics.num_waiting_requests
+    if running is None or waiting is None:
+        parts = (("num_running_requests", running), ("num_waiting_requests", waiting))
+        return Absent(tuple(name for name, value in parts if value is None))
+    held: Named = ("num_running_requests + num_waiting_requests", running + waiting)
+    return single(quotient("engine_share_of_in_flight_ratio", held, ("num_concurrent_requests", metrics.num_concurrent_requests)))
+
+
 def _cap_use(observation: Observation) -> Sight:
     """Running requests / cap on them; where they were not counted, those in flight up to the cap / cap, as if nothing else held them."""
     metrics, cap = observation.metrics, observation.max_num_seqs
@@ -71,6 +82,7 @@ def _prompt_rate_slowdown(observation: Observation) -> Sight:
 FLOW_SYMPTOMS: Mapping[str, Symptom] = {
     "waiting_to_running_ratio": _waiting_to_running,
     "cap_use_ratio": _cap_use,
+    "engine_share_of_in_flight_ratio": _held_by_engine,
     "stream_time_per_token_s": _stream_time,
     "input_to_output_ratio": _input_to_output,
     "prompt_rate_slowdown_ratio": _prompt_rate_slowdown,

@@ -61,6 +61,15 @@ def _to_graph(name: str, *, cap: bool) -> Symptom:
     return sight
 
 
+def _accepted_per_step(observation: Observation) -> Sight:
+    """Drafted tokens that a step keeps: acceptance x drafted tokens."""
+    acceptance = ("spec_decode_acceptance_ratio", observation.metrics.spec_decode_acceptance_ratio)
+    drafted = _tokens_per_sequence(observation)
+    if acceptance[1] is None or not drafted[1]:
+        return Absent((acceptance[0] if acceptance[1] is None else drafted[0],))
+    return (computed("accepted_tokens_per_step", "{} x {}", (acceptance, drafted), acceptance[1] * drafted[1]),)
+
+
 def _prompt_to_graph(observation: Observation) -> Sight:
     largest = observation.metrics.max_cuda_graph_batch_size
     return single(quotient("prompt_to_cuda_graph_ratio", mean_input(observation), ("max_cuda_graph_batch_size", largest)))
@@ -97,6 +106,7 @@ GRAPH_SYMPTOMS: Mapping[str, Symptom] = {
     "batch_to_cuda_graph_ratio": _to_graph("batch_to_cuda_graph_ratio", cap=False),
     "cap_to_cuda_graph_ratio": _to_graph("cap_to_cuda_graph_ratio", cap=True),
     "prompt_to_cuda_graph_ratio": _prompt_to_graph,
+    "accepted_tokens_per_step": _accepted_per_step,
     "context_growth_ratio": _context_growth,
     "chunked_prefill_disabled": _setting("chunked_prefill_disabled", "chunked_prefill", inverted=True),
     "prefix_caching_disabled": _setting("prefix_caching_disabled", "prefix_caching", inverted=True),

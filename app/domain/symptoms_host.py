@@ -55,7 +55,8 @@ def _longest_input(observation: Observation) -> Sight:
 
 
 def _tensor_parallel(observation: Observation) -> Sight:
-    if observation.deployment is None:
+    """Ranks of a replica; unknown where the deployment does not say, for one that only names its engine may have several."""
+    if observation.deployment is None or "tp" not in observation.deployment.model_fields_set:
         return Absent(("deployment.tp",))
     return (Reading("tensor_parallel_degree", float(observation.deployment.tp)),)
 

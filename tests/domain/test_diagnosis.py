@@ -58,6 +58,7 @@ weighings = st.builds(
     num_unknown_support=counts,
     explained=st.booleans(),
     by_default=st.booleans(),
+    presumed=st.booleans(),
 )
 
 
@@ -72,9 +73,10 @@ def test_confidence_is_monotone_and_never_certain(weighing: Weighing) -> None:
     assert 0 < low <= weighing.confidence_ratio() <= high < 1
     odds = weighing.log_odds()
     assert changed(weighing, num_held=1) >= odds
-    assert changed(weighing, num_ruled_out=1) > odds > changed(weighing, num_unmeasured=1) > changed(weighing, num_contradicted=1)
+    assert changed(weighing, num_ruled_out=1) > odds >= changed(weighing, num_unmeasured=1) > changed(weighing, num_contradicted=1)
     assert changed(weighing, num_supported=1) > odds == changed(weighing, num_unknown_support=1) > changed(weighing, num_unsupported=1)
     assert Weighing(**{**vars(weighing), "explained": True}).log_odds() <= odds
+    assert Weighing(**{**vars(weighing), "presumed": True}).log_odds() <= odds
     assert changed(weighing, num_weak=1) < odds
     assert changed(weighing, num_held=1, num_weak=1) < odds
 
@@ -217,11 +219,11 @@ def outcome_of(answer: Diagnosis, rule: str) -> str:
         ({"kv_cache_usage_ratio": 0.1, "dram_active_ratio": 0.1}, "silent"),
         ({"kv_cache_usage_ratio": 0.9, "sm_active_ratio": 0.1}, "silent"),
         ({"sm_active_ratio": 0.1}, "silent"),
-        ({"sm_active_ratio": 0.9}, "unknown"),
+        ({"sm_active_ratio": 0.9}, "fires"),  # nothing was measured that its symptom would show in
         ({}, "unknown"),
     ],
 )
-def test_child_is_reported_only_under_a_parent_that_fires(metrics: dict[str, float], outcome: str) -> None:
+def test_child_is_reported_under_a_parent_that_fires_or_where_none_was_measured(metrics: dict[str, float], outcome: str) -> None:
     parents = sample("one", "kv_cache_usage_ratio"), sample("other", "dram_active_ratio")
     child = sample("child", "sm_active_ratio", parents=("one", "other"))
     answer = ask(metrics, rules=(child, *parents))

@@ -168,6 +168,18 @@ def test_deployment_and_workload_fill_in_what_was_not_measured() -> None:
     assert value("chunked_prefill_disabled", observe({}, deployment=Deployment())) == 0
 
 
+def test_requests_that_the_engine_does_not_hold_and_drafted_tokens_that_it_keeps() -> None:
+    held = observe({"num_concurrent_requests": 200, "num_running_requests": 18, "num_waiting_requests": 2})
+    assert value("engine_share_of_in_flight_ratio", held) == pytest.approx(0.1)
+    kept = observe({"spec_decode_acceptance_ratio": 0.4, "num_spec_tokens": 5})
+    assert value("accepted_tokens_per_step", kept) == pytest.approx(2)
+
+
+def test_tensor_parallelism_is_unknown_where_the_deployment_does_not_say() -> None:
+    assert value("tensor_parallel_degree", observe({}, deployment=Deployment(tp=1))) == 1
+    assert missing("tensor_parallel_degree", observe({}, deployment=Deployment(engine="vllm"))) == {"deployment.tp"}
+
+
 def test_prompts_say_what_hits_to_expect_before_the_workload_does() -> None:
     assert value("expected_prefix_hit_ratio", observe({"shared_prefix_ratio": 0.6})) == 0.6
     assert value("expected_prefix_hit_ratio", observe({"shared_prefix_ratio": 0.6}, baseline={"prefix_cache_hit_ratio": 0.4})) == 0.4
@@ -190,6 +202,10 @@ def test_pace_is_compared_with_what_the_planner_expects() -> None:
         ("batch_to_cuda_graph_ratio", {"num_running_requests": 9}, {"max_cuda_graph_batch_size"}),
         ("budget_share_of_ttft_ratio", {"num_concurrent_requests": 9, "ttft_p95_s": 1, "itl_p50_s": 1},
          {"input_mean_tokens", "max_num_batched_tokens"}),
+        ("engine_share_of_in_flight_ratio", {"num_running_requests": 9}, {"num_waiting_requests"}),
+        ("engine_share_of_in_flight_ratio", {"num_running_requests": 9, "num_waiting_requests": 0}, {"num_concurrent_requests"}),
+        ("accepted_tokens_per_step", {"num_spec_tokens": 3}, {"spec_decode_acceptance_ratio"}),
+        ("accepted_tokens_per_step", {"spec_decode_acceptance_ratio": 0.5}, {"num_spec_tokens"}),
         ("prompt_rate_slowdown_ratio", {"input_tokens_per_s": 9}, {"baseline.input_tokens_per_s"}),
     ],
 )  # fmt: skip
