@@ -26,7 +26,7 @@ EXPLAINED_STEP = -1.2
 WEAK_STEP = -0.7
 """Log-odds that a line of evidence takes whose metric reads high without useful work."""
 PRESUMED_STEP = -0.4
-"""Log-odds that it takes, once, when none of the symptoms was measured that it is a cause of."""
+"""Log-odds that it takes, once, when no symptom that it is a cause of was seen, and most were not measured."""
 DEFAULT_STEP = -0.3
 """Log-odds that it takes, once, when a latency was judged by the default objective for lack of SLO, baseline and expectation."""
 CONFIDENCE_BOUNDS = (0.02, 0.95)
@@ -62,7 +62,7 @@ class Weighing:
     by_default: bool
     """Whether a latency was judged by the default objective."""
     presumed: bool = False
-    """Whether every symptom that the cause would have is unmeasured."""
+    """Whether no symptom of the cause was seen, and most of them were not measured."""
 
     def log_odds(self) -> float:
         """Log-odds of the cause: those of the prior plus a fixed step for each piece of evidence.

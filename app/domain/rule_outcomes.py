@@ -26,7 +26,7 @@ class Outcome:
 
     @property
     def presumed(self) -> bool:
-        """Whether it fires without a symptom, because none of those that it is a cause of was measured."""
+        """Whether it fires without a symptom, because most of those that it is a cause of were not measured."""
         return self.fires and bool(self.rule.parents) and not self.fired_parents
 
     def verdicts(self) -> Sequence[Verdict]:
@@ -41,7 +41,7 @@ class Outcome:
 def evaluate(rules: Sequence[Rule], observation: Observation, overrides: Overrides) -> Sequence[Outcome]:
     """The outcome of every rule, in their order.
 
-    A rule with parents fires when its condition holds and one of them fires, or none of them can be evaluated: then the symptom is
+    A rule with parents fires when its condition holds and one of them fires, or most of them cannot be evaluated: then the symptom is
     presumed, for a diagnosis was asked for. It is silent when its condition fails or all of them are silent, else unknown. `overrides`
     replaces thresholds by `<rule>.<name>`.
     """
@@ -70,11 +70,11 @@ def evaluate(rules: Sequence[Rule], observation: Observation, overrides: Overrid
 
 
 def _gated(parents: Sequence[Verdict], child: Verdict) -> Verdict:
-    """A child applies where it does itself and one of its parents does, or all are unknown; else both name what is missing."""
+    """A child applies where it does itself and one of its parents does, or most are unknown; else both name what is missing."""
     if child.held is False or any(parent.held for parent in parents):
         return child
-    if child.held and all(parent.held is None for parent in parents):
-        return child  # nothing was measured that its symptom would show in
+    if child.held and 2 * sum(parent.held is None for parent in parents) > len(parents):
+        return child  # little was measured that its symptom would show in
     if all(parent.held is False for parent in parents):
         return Verdict(False, tuple(dict.fromkeys(line for parent in parents for line in parent.evidence)))
     unknown = [parent for parent in parents if parent.held is None]

@@ -18,10 +18,10 @@ def _first_to_steady(observation: Observation) -> Sight:
         if first is None:
             continue
         steady = [(f"repeated_request_{family}_s", metrics.get(f"repeated_request_{family}_s"))]
-        for statistic in ("p50", "mean"):
+        for statistic in ("p50", "mean", "p90", "p95", "p99"):
             before = None if baseline is None else baseline.latency(family, statistic)
             steady.append((f"baseline.{family}_{statistic}_s", before))
-        steady.append((f"{family}_p50_s", metrics.latency(family, "p50")))
+        steady += [(f"{family}_{statistic}_s", metrics.latency(family, statistic)) for statistic in ("p50", "mean")]
         under = next(((name, value) for name, value in steady if value is not None), steady[0])
         return single(quotient("first_to_steady_ratio", (f"first_request_{family}_s", first), under))
     return Absent(tuple(name for name in ("first_request_ttft_s", "repeated_request_ttft_s") if metrics.get(name) is None))
