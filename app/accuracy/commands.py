@@ -38,6 +38,7 @@ STEP_MODEL = Path("app/catalog/steps/step_model.yaml")
 STEP_PRIORS = Path("tests/accuracy/step_priors.yaml")
 DIAGNOSIS_CASES = Path("tests/accuracy/diagnosis_cases.jsonl")
 FRESH_DIAGNOSIS_CASES = Path("tests/accuracy/diagnosis_cases_fresh.jsonl")
+BLIND_DIAGNOSIS_CASES = Path("tests/accuracy/diagnosis_cases_blind.jsonl")
 KNOWN_MISSES = Path("tests/accuracy/known_misses.yaml")
 
 accuracy = typer.Typer(no_args_is_help=True, help="Compare the planner's answers with what was recorded.")
@@ -130,8 +131,9 @@ def causes_against_records(
     """Print how the findings compare with the confirmed causes of recorded incidents; needs no database."""
     catalog, rules = CatalogHolder().current, load_rules()
     recorded = read_incidents(cases or DIAGNOSIS_CASES)
-    fresh = read_incidents(FRESH_DIAGNOSIS_CASES) if cases is None and FRESH_DIAGNOSIS_CASES.exists() else []
-    sets = scored_sets(catalog, rules, recorded, fresh)
+    others = (FRESH_DIAGNOSIS_CASES, BLIND_DIAGNOSIS_CASES)
+    fresh, blind = (read_incidents(file) if cases is None and file.exists() else [] for file in others)
+    sets = scored_sets(catalog, rules, recorded, fresh, blind)
     if as_json:
         sys.stdout.write(json.dumps({name: scored.model_dump(mode="json") for name, scored in sets.items()}, indent=2))
         return
@@ -139,7 +141,7 @@ def causes_against_records(
         text = readme.read_text(encoding="utf-8")
         readme.write_text(with_summary(text, diagnosis_summary(sets), "diagnosis"), encoding="utf-8")
         return
-    sys.stdout.write(diagnosis_report(sets, [*recorded, *fresh]))
+    sys.stdout.write(diagnosis_report(sets, [*recorded, *fresh, *blind]))
 
 
 @accuracy.command("fit-steps")

@@ -17,6 +17,7 @@ from app.services.catalog import CatalogHolder
 
 CASES = Path(__file__).with_name("diagnosis_cases.jsonl")
 FRESH_CASES = Path(__file__).with_name("diagnosis_cases_fresh.jsonl")
+BLIND_CASES = Path(__file__).with_name("diagnosis_cases_blind.jsonl")
 README = Path(__file__).parents[2] / "README.md"
 
 
@@ -39,7 +40,9 @@ BOUNDS: dict[str, Bound] = {
     "fresh, kept apart": Bound(22, 12, 15, 2, 1, 15, 1),
 }
 
-BOTH = pytest.mark.parametrize("cases", [pytest.param(CASES, id="recorded"), pytest.param(FRESH_CASES, id="fresh")])
+EVERY_FILE = pytest.mark.parametrize(
+    "cases", [pytest.param(CASES, id="recorded"), pytest.param(FRESH_CASES, id="fresh"), pytest.param(BLIND_CASES, id="blind")]
+)
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +56,7 @@ def changed(read: ReadIncident, cause: Bottleneck, **request: dict[str, float]) 
     return ReadIncident(incident=incident, reading=read.reading.model_copy(update={"request": request, "evidence": {}}))
 
 
-@BOTH
+@EVERY_FILE
 def test_every_reading_is_a_request_all_of_which_is_read(cases: Path) -> None:
     for read in read_incidents(cases):
         bare, full = (read.request(with_evidence=told) for told in (False, True))
@@ -63,7 +66,7 @@ def test_every_reading_is_a_request_all_of_which_is_read(cases: Path) -> None:
             assert [metrics.unread for metrics in given if metrics is not None and metrics.unread] == [], read.incident.id
 
 
-@BOTH
+@EVERY_FILE
 def test_what_evidence_is_needed_for_is_there(cases: Path) -> None:
     assert [
         each.incident.id for each in read_incidents(cases) if each.reading.suffices == "with_evidence" and not each.reading.evidence
@@ -82,6 +85,13 @@ def test_half_of_the_fresh_incidents_are_kept_apart_and_none_was_recorded_before
     fresh = [read.incident for read in read_incidents(FRESH_CASES)]
     assert {incident.source_url for incident in fresh}.isdisjoint(read.incident.source_url for read in reads)
     assert all(incident.apart == (int(incident.id.removeprefix("FD-")) % 2 == 1) for incident in fresh)
+
+
+def test_blind_incidents_are_all_kept_apart_and_none_was_recorded_before(reads: list[ReadIncident]) -> None:
+    blind = [read.incident for read in read_incidents(BLIND_CASES)]
+    known = {read.incident.source_url for read in [*reads, *read_incidents(FRESH_CASES)]}
+    assert {incident.source_url for incident in blind}.isdisjoint(known)
+    assert all(incident.apart for incident in blind)
 
 
 def test_every_class_has_a_coarse_parent_unless_it_has_no_place() -> None:
@@ -122,7 +132,7 @@ def test_a_confident_finding_is_wrong_only_where_it_is_unrelated(reads: list[Rea
 
 @pytest.fixture(scope="module")
 def sets(reads: list[ReadIncident]) -> dict[str, ScoredSet]:
-    return scored_sets(CatalogHolder().current, load_rules(), reads, read_incidents(FRESH_CASES))
+    return scored_sets(CatalogHolder().current, load_rules(), reads, read_incidents(FRESH_CASES), read_incidents(BLIND_CASES))
 
 
 @pytest.mark.parametrize("name", BOUNDS)
