@@ -135,17 +135,11 @@ def score_incidents(catalog: Catalog, rules: Sequence[Rule], reads: Iterable[Rea
 def scored_sets(
     catalog: Catalog, rules: Sequence[Rule], recorded: Iterable[ReadIncident], fresh: Iterable[ReadIncident], blind: Iterable[ReadIncident]
 ) -> dict[str, ScoredSet]:
-    """The recorded incidents, the fresh ones, those of them kept apart, and the blind ones, each set scored; an empty one is left out.
+    """The recorded incidents, the fresh and the blind ones, each set scored; an empty one is left out.
 
     `blind` were collected and read without sight of the rules, when these were written.
     """
-    fresh = list(fresh)
-    parts = {
-        "recorded": list(recorded),
-        "fresh": [each for each in fresh if not each.incident.apart],
-        "fresh, kept apart": [each for each in fresh if each.incident.apart],
-        "blind": list(blind),
-    }
+    parts = {"recorded": list(recorded), "fresh": list(fresh), "blind": list(blind)}
     return {
         name: ScoredSet(
             alone=score_incidents(catalog, rules, reads, with_evidence=False),
