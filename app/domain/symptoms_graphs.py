@@ -65,7 +65,8 @@ def _accepted_per_step(observation: Observation) -> Sight:
     """Drafted tokens that a step keeps: acceptance x drafted tokens."""
     acceptance = ("spec_decode_acceptance_ratio", observation.metrics.spec_decode_acceptance_ratio)
     drafted = _tokens_per_sequence(observation)
-    if acceptance[1] is None or not drafted[1]:
+    said = bool(drafted[1]) or observation.metrics.num_spec_tokens is not None
+    if acceptance[1] is None or drafted[1] is None or not said:
         return Absent((acceptance[0] if acceptance[1] is None else drafted[0],))
     return (computed("accepted_tokens_per_step", "{} x {}", (acceptance, drafted), acceptance[1] * drafted[1]),)
 

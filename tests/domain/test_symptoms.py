@@ -180,6 +180,7 @@ def test_contradiction_is_found(metrics: dict[str, float], code: str) -> None:
         {"request_rps": 1, "e2e_mean_s": 2, "num_running_requests": 20},
         {"request_rps": 0.01, "e2e_mean_s": 2, "num_running_requests": 1},
         {"tpot_p50_s": 0.02, "num_running_requests": 40, "output_tokens_per_s": 2000},
+        {"tpot_p50_s": 5, "num_running_requests": 5e-324, "output_tokens_per_s": 5},  # their quotient is less than any number
         {},
     ],
 )
