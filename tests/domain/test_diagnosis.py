@@ -85,7 +85,15 @@ def test_confidence_is_capped_while_most_of_what_tells_causes_apart_is_unknown()
     counts = dict.fromkeys(("num_weak", "num_unsupported", "num_contradicted", "num_ruled_out"), 0)
     known, unknown = (
         Weighing(
-            0.9, num_held=4, num_supported=1, num_unmeasured=0, num_unknown_support=number, explained=False, by_default=False, **counts
+            0.9,
+            num_held=4,
+            num_supported=1,
+            num_unmeasured=0,
+            num_unknown_support=number,
+            explained=False,
+            by_default=False,
+            presumed=False,
+            **counts,
         )
         for number in (1, 2)
     )
