@@ -15,6 +15,7 @@ from app import __version__, log_setup
 from app.api import (
     calibrations,
     diagnosis,
+    diagnosis_profiles,
     errors,
     estimates,
     gpus,
@@ -43,6 +44,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     recommendation.router,
     reconciliation.router,
     diagnosis.router,
+    diagnosis_profiles.router,
     gpus.router,
     model_import.router,
     models.router,
@@ -61,7 +63,7 @@ loopback only: `read` permits calculations and reading, `write` permits changing
 
 TAGS: list[dict[str, Any]] = [
     {"name": "estimates", "description": "Calculations: nothing is stored."},
-    {"name": "diagnosis", "description": "What limits a running deployment, from its metrics."},
+    {"name": "diagnosis", "description": "What limits a running deployment, from its metrics, by the thresholds of the rules or your own."},
     {"name": "operations", "description": "Load tests that prove a plan, what their results say, and what watches the fleet."},
     {"name": "gpus", "description": "The catalog of accelerators: bundled entries and your own."},
     {"name": "models", "description": "The catalog of models: bundled entries, your own, and the import of a Hugging Face config.json."},
@@ -96,7 +98,9 @@ def create_app(settings: Settings, *, session_factory: sessionmaker[Session]) ->
     # The last one added is the outermost.
     app.add_middleware(HeadAsGet)
     app.add_middleware(Authentication, required=settings.api_key_required, lookup=key_lookup(session_factory))
-    app.add_middleware(RequestLimits, max_body_bytes=settings.max_body_bytes)
+    app.add_middleware(
+        RequestLimits, max_body_bytes=settings.max_body_bytes, max_body_bytes_of={"/diagnose": settings.max_scrape_body_bytes}
+    )
     app.add_middleware(RequestRecord, log_line=log_setup.log_request, metrics=metrics)
     for router in ROUTERS:
         app.include_router(router)

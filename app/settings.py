@@ -39,7 +39,9 @@ class Settings(BaseSettings):
     port: Annotated[int, Field(ge=0, le=65535)] = 8000
     """TCP port to listen on; 0 lets the system choose."""
     max_body_bytes: Annotated[int, Field(gt=0)] = 4 * 2**20
-    """Largest request body."""
+    """Largest request body, but for what follows."""
+    max_scrape_body_bytes: Annotated[int, Field(gt=0)] = 32 * 2**20
+    """Largest body of `/diagnose`: metrics endpoints answer with megabytes, and two scrapes of several replicas come in one request."""
     log_json: bool | None = None
     """Log lines as JSON; by default when the output is no terminal."""
     require_api_key: bool | None = None

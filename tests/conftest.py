@@ -105,6 +105,7 @@ def settings(database_url: str) -> Settings:
         host="127.0.0.1",
         port=8000,
         max_body_bytes=4 * 2**20,
+        max_scrape_body_bytes=32 * 2**20,
         log_json=True,
         require_api_key=None,
         catalog_poll_s=3600,

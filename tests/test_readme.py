@@ -74,6 +74,25 @@ def test_results_files_of_a_ramp_are_analysed_as_the_readme_says(client: TestCli
     assert answer.json()["summary"] in README.replace("\n", " ")
 
 
+SCRAPES = re.findall(r"^\| `((vllm|sglang)_\S+)` \| (\w+) \| (.*) \|$", README, flags=re.MULTILINE)
+
+
+def test_four_situations_are_diagnosed() -> None:
+    assert [stem.split("_", 2)[2] for stem, *_ in SCRAPES] == ["saturated", "prefill_flooded", "cuda_graph_gap", "healthy"]
+
+
+@pytest.mark.parametrize(("stem", "engine_name", "state", "summary"), SCRAPES, ids=[stem for stem, *_ in SCRAPES])
+def test_scrapes_are_diagnosed_as_the_readme_shows(client: TestClient, stem: str, engine_name: str, state: str, summary: str) -> None:
+    written = re.search(r"jq -n --rawfile before \S+ --rawfile after \S+ '(.*?)' \| curl -s localhost:8000(\S+) ", README)
+    assert written
+    body = written[1].replace('"engine": "vllm"', f'"engine": "{engine_name}"')
+    for name in ("before", "after"):
+        text = (Path(__file__).parent / "importers" / "scrapes" / f"{stem}_{name}.txt").read_text(encoding="utf-8")
+        body = body.replace(f"${name}", json.dumps(text))
+    answer = client.post(written[2], json=json.loads(body)).json()
+    assert (answer["state"], answer["summary"]) == (state, summary)
+
+
 @pytest.mark.parametrize("whole", [{}, {"a": [1]}, {"a": [2, 1]}, {"a": 1}], ids=["no-member", "shorter", "other-order", "no-list"])
 def test_an_excerpt_that_is_not_in_the_answer_is_found(whole: Any) -> None:
     assert contains({"a": [1, 2, 3], "b": 1}, {"a": [1, 2]})

@@ -1,5 +1,6 @@
 """`inferplan accuracy ...`: read the records, score the planner, print or write the summary."""
 
+import json
 import sys
 from pathlib import Path
 from typing import Annotated, get_args
@@ -7,6 +8,10 @@ from typing import Annotated, get_args
 import typer
 
 from app.accuracy.calibration import Part, calibration_accuracy, calibration_summary
+from app.accuracy.diagnosis import scored_sets
+from app.accuracy.diagnosis_records import read_incidents
+from app.accuracy.diagnosis_report import diagnosis_report, diagnosis_summary
+from app.accuracy.fitted_model import with_fit
 from app.accuracy.load_records import read_loads
 from app.accuracy.memory import memory_accuracy
 from app.accuracy.performance import speed_accuracy
@@ -17,9 +22,10 @@ from app.accuracy.serving_recipes import read_recipes
 from app.accuracy.sets import compared_sets, markdown_sets
 from app.accuracy.step_bands import band_lines, bands_of
 from app.accuracy.step_fit import fit_rows
-from app.accuracy.step_folds import fit_folds, fold_text, read_folds
-from app.accuracy.step_priors import StepPriors
+from app.accuracy.step_folds import NOTHING, fit_folds, fold_text, read_folds
+from app.accuracy.step_priors import StepFold, StepPriors
 from app.catalog.loader import parse_entry
+from app.rules.loader import load_rules
 from app.services.catalog import CatalogHolder
 
 MEMORY_CASES = Path("tests/accuracy/memory_cases.jsonl")
@@ -28,7 +34,11 @@ SERVING_POINTS = Path("tests/accuracy/serving_points.jsonl")
 THROUGHPUT_CASES = Path("tests/accuracy/throughput_cases.jsonl")
 SERVING_RECIPES = Path("tests/accuracy/serving_recipes.yaml")
 STEP_FOLDS = Path("tests/accuracy/step_folds")
+STEP_MODEL = Path("app/catalog/steps/step_model.yaml")
 STEP_PRIORS = Path("tests/accuracy/step_priors.yaml")
+DIAGNOSIS_CASES = Path("tests/accuracy/diagnosis_cases.jsonl")
+FRESH_DIAGNOSIS_CASES = Path("tests/accuracy/diagnosis_cases_fresh.jsonl")
+BLIND_DIAGNOSIS_CASES = Path("tests/accuracy/diagnosis_cases_blind.jsonl")
 KNOWN_MISSES = Path("tests/accuracy/known_misses.yaml")
 
 accuracy = typer.Typer(no_args_is_help=True, help="Compare the planner's answers with what was recorded.")
@@ -111,6 +121,29 @@ def calibrated_against_records(
     sys.stdout.write(summary)
 
 
+@accuracy.command("diagnosis")
+def causes_against_records(
+    *,
+    cases: Annotated[Path | None, typer.Option(help="Only these incidents, JSON Lines; readings from the file beside it.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of Markdown.")] = False,
+    readme: Annotated[Path | None, typer.Option(help="Write the summary between the marks of this document; print nothing.")] = None,
+) -> None:
+    """Print how the findings compare with the confirmed causes of recorded incidents; needs no database."""
+    catalog, rules = CatalogHolder().current, load_rules()
+    recorded = read_incidents(cases or DIAGNOSIS_CASES)
+    others = (FRESH_DIAGNOSIS_CASES, BLIND_DIAGNOSIS_CASES)
+    fresh, blind = (read_incidents(file) if cases is None and file.exists() else [] for file in others)
+    sets = scored_sets(catalog, rules, recorded, fresh, blind)
+    if as_json:
+        sys.stdout.write(json.dumps({name: scored.model_dump(mode="json") for name, scored in sets.items()}, indent=2))
+        return
+    if readme is not None:
+        text = readme.read_text(encoding="utf-8")
+        readme.write_text(with_summary(text, diagnosis_summary(sets), "diagnosis"), encoding="utf-8")
+        return
+    sys.stdout.write(diagnosis_report(sets, [*recorded, *fresh, *blind]))
+
+
 @accuracy.command("fit-steps")
 def fit_steps(
     *,
@@ -120,12 +153,23 @@ def fit_steps(
     priors: Annotated[Path, typer.Option(help="What the constants are expected to be.")] = STEP_PRIORS,
     fold: Annotated[list[str] | None, typer.Option(help="Family of models or part to leave out; every one unless named.")] = None,
     folds: Annotated[Path, typer.Option(help="Folder that the constants are written to, a file for each fold.")] = STEP_FOLDS,
+    model: Annotated[Path, typer.Option(help="File of the catalog that the constants of all rows are written to.")] = STEP_MODEL,
 ) -> None:
-    """Fit the constants of a step without each fold of the records in turn: a family of models, or a part of the published figures."""
+    """Fit the constants of a step without each fold of the records in turn: a family of models, or a part of the published figures.
+
+    Unless single folds are named, those of the catalog are fitted to all rows as well.
+    """
     catalog = CatalogHolder().current
     expected = parse_entry(priors.read_bytes(), StepPriors, priors.name)
     rows = fit_rows(catalog, read_loads(points, cases, recipes=read_recipes(recipes))[0])
+    fits: dict[str, StepFold] = {}
     for found in fit_folds(rows, expected, catalog.step_model, fold or ()):
-        file = folds / f"{found.leaves_out}.yaml"
-        file.write_text(fold_text(found), encoding="utf-8")
-        sys.stdout.write(f"{file}\n")
+        fits[found.leaves_out] = found
+        if found.leaves_out != NOTHING:
+            file = folds / f"{found.leaves_out}.yaml"
+            file.write_text(fold_text(found), encoding="utf-8")
+            sys.stdout.write(f"{file}\n")
+    if whole := fits.pop(NOTHING, None):
+        text = with_fit(model.read_text(encoding="utf-8"), catalog.step_model, whole, fits.values(), rows)
+        model.write_text(text, encoding="utf-8")
+        sys.stdout.write(f"{model}\n")

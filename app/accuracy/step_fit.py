@@ -22,8 +22,8 @@ from app.domain.performance_estimate import Quantity
 from app.domain.step_class import StepClass
 from app.domain.step_constants import Effect, StepConstant, StepModel
 
-NO_EFFECT = (None, "served", "burst")
-"""Values of a property that are the base itself: current versions, and requests over HTTP."""
+NO_EFFECT = (None, "served", "burst", "other")
+"""Values of a property that are the base itself: current versions, requests over HTTP, and accelerators that have nothing in common."""
 SPREADS = {"tpot": 0.1, "ttft": 0.22, "throughput": 0.15}
 """Standard deviation of ln(measured / predicted) of a row that the model explains; those of the prototype's residuals, rounded."""
 SHARES = {"tpot": 1.0, "ttft": 0.45, "throughput": 1.0}

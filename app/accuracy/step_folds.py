@@ -1,13 +1,16 @@
 """Files of constants that have not seen some of the records: one for each fold."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 from app.accuracy.step_fit import FitRow, Fitted, fit_stage, fitted_constants
 from app.accuracy.step_priors import FoldConstant, StepFold, StepPriors, fold_of, is_left_out
 from app.catalog.loader import parse_entry
 from app.domain.step_constants import StepModel
 
+NOTHING = "nothing"
+"""The fold without rows: its constants have seen all."""
 ORIGIN = (
     "inferplan accuracy fit-steps: fitted from step_priors.yaml to serving_points.jsonl and throughput_cases.jsonl, without these rows."
 )
@@ -20,9 +23,9 @@ def read_folds(folder: Path, model: StepModel) -> dict[str, StepModel]:
 
 
 def fit_folds(rows: Sequence[FitRow], priors: StepPriors, model: StepModel, folds: Iterable[str] = ()) -> Iterator[StepFold]:
-    """One fit for each fold (those given, or all of the rows), which never meets a row of it: neither here nor in where it starts."""
+    """One fit for each fold (those given, or all and NOTHING), which never meets a row of it: neither here nor in where it starts."""
     whole: Fitted = {}
-    for fold in sorted(set(folds) or {fold_of(row.record) for row in rows}):
+    for fold in sorted(set(folds) or {NOTHING, *(fold_of(row.record) for row in rows)}):
         others = [row for row in rows if not is_left_out(row.record, fold)]
         if any(row.record.source == "serving points" and is_left_out(row.record, fold) for row in rows):
             served = fit_stage(others, priors, model, "serving", {})
@@ -36,13 +39,16 @@ def fold_text(fold: StepFold) -> str:
     """A fold as YAML, one effect a line."""
     lines = [f"leaves_out: {fold.leaves_out}", f"origin: '{fold.origin}'", "constants:"]
     for each in fold.constants:
-        lines += _constant_lines(each)
+        lines += constant_lines(each)
     return "\n".join(lines) + "\n"
 
 
-def _constant_lines(constant: FoldConstant) -> Iterator[str]:
+def constant_lines(constant: FoldConstant, more: Mapping[str, float] = MappingProxyType({})) -> Iterator[str]:
+    """A constant as YAML, further numbers after its base."""
     yield f"- name: {constant.name}"
     yield f"  base: {_number(constant.base)}"
+    for name, value in more.items():
+        yield f"  {name}: {_number(value)}"
     yield "  effects:" if constant.effects else "  effects: []"
     for effect in constant.effects:
         told = effect.model_dump(mode="json", exclude_none=True)

@@ -61,6 +61,13 @@ HF_CONFIG: Example = {
     "tie_word_embeddings": True,
     "torch_dtype": "bfloat16",
 }
+PROFILE: Example = {
+    "name": "chat",
+    "owner": "platform",
+    "notes": "First tokens within a second; the KV cache is meant to be full.",
+    "thresholds": {"kv_near_full.kv_full": 0.98, "objective.tpot_s": 0.05},
+    "slo": {"ttft_p95_s": 1},
+}
 DECODE_METRICS: Example = {
     "ttft_p95_s": 0.4,
     "tpot_p95_s": 0.09,
@@ -259,6 +266,8 @@ EXAMPLES: dict[str, dict[str, tuple[str, Example]]] = {
     "diagnose": {
         "decode": ("Slow tokens at a large batch", {"metrics": DECODE_METRICS, "slo": {"ttft_p95_s": 2, "tpot_p95_s": 0.04}}),
     },
+    "create_diagnosis_profile": {"chat": ("Thresholds and objectives of a chat service", PROFILE)},
+    "replace_diagnosis_profile": {"slower": ("The same with a longer time to the first token", PROFILE | {"slo": {"ttft_p95_s": 2}})},
     "create_plan": PLANS,
     "change_plan": {"reserve": ("The same with more in reserve", CAPACITY_PLAN | {"request": CAPACITY | {"redundancy_ratio": 1.5}})},
     "create_calibration": {

@@ -4,6 +4,7 @@ import itertools
 import re
 import secrets
 import time
+from collections.abc import Mapping
 from typing import Protocol
 
 import structlog
@@ -83,9 +84,10 @@ class RequestRecord:
 class RequestLimits:
     """Refuses what is too large before anything reads it, and what no database could store."""
 
-    def __init__(self, app: ASGIApp, *, max_body_bytes: int) -> None:
+    def __init__(self, app: ASGIApp, *, max_body_bytes: int, max_body_bytes_of: Mapping[str, int] | None = None) -> None:
         self.app = app
         self.max_body_bytes = max_body_bytes
+        self.max_body_bytes_of = max_body_bytes_of or {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on with its body counted."""
@@ -98,14 +100,15 @@ class RequestLimits:
             await refusal_response(scope, refusal)(scope, receive, send)
             return
         received_bytes = 0
+        allowed_bytes = self._allowed_bytes(scope)
 
         async def receive_counted() -> Message:
             nonlocal received_bytes
             message = await receive()
             if message["type"] == "http.request":
                 received_bytes += len(message.get("body", b""))
-                if received_bytes > self.max_body_bytes:
-                    raise self._too_large()
+                if received_bytes > allowed_bytes:
+                    raise _too_large(allowed_bytes)
             return message
 
         await self.app(scope, receive_counted, send)
@@ -121,11 +124,17 @@ class RequestLimits:
             detail = "The path or the query holds the character U+0000, which the database cannot store."
             raise Refusal(422, "nul_character", "The request is not valid", detail)
         for name, value in scope["headers"]:
-            if name == b"content-length" and value.isdigit() and (len(value) > 18 or int(value) > self.max_body_bytes):
-                raise self._too_large()
+            if name == b"content-length" and value.isdigit():
+                allowed_bytes = self._allowed_bytes(scope)
+                if len(value) > 18 or int(value) > allowed_bytes:
+                    raise _too_large(allowed_bytes)
 
-    def _too_large(self) -> Refusal:
-        return Refusal(413, "body_too_large", "The body is too large", f"The body has more than {self.max_body_bytes} bytes.")
+    def _allowed_bytes(self, scope: Scope) -> int:
+        return self.max_body_bytes_of.get(scope["path"], self.max_body_bytes)
+
+
+def _too_large(allowed_bytes: int) -> Refusal:
+    return Refusal(413, "body_too_large", "The body is too large", f"The body has more than {allowed_bytes} bytes.")
 
 
 class HeadAsGet:

@@ -8,12 +8,15 @@ from sqlalchemy import Text, cast, delete, func, literal, select, text, union_al
 from sqlalchemy.dialects.postgresql import JSONB, insert
 from sqlalchemy.orm import Session
 
-from app.db.rows import CalibrationRow, CatalogStateRow, GpuRow, ModelRow, PriceRow
+from app.db import diagnosis_profiles
+from app.db.rows import CalibrationRow, CatalogStateRow, DiagnosisProfileRow, GpuRow, ModelRow, PriceRow
 from app.domain.calibration import AppliedCalibration
 from app.domain.catalog import GpuPrice
 from app.domain.catalog_entry import Origin
+from app.domain.diagnosis_profile import DiagnosisProfile
 from app.domain.hardware import Gpu
 from app.domain.llm import Llm
+from app.domain.value import Value
 
 CATALOG_LOCK = 0x494E_4645_5250_4341  # "INFERPCA": the advisory lock that changes of the catalog wait for
 
@@ -37,6 +40,7 @@ class Contents(NamedTuple):
     models: Mapping[str, Llm]
     prices: Mapping[str, GpuPrice]
     calibrations: tuple[AppliedCalibration, ...]
+    profiles: Mapping[str, DiagnosisProfile]
     unreadable: tuple[str, ...]
 
 
@@ -76,10 +80,12 @@ def contents(session: Session) -> Contents:
             CalibrationRow.deleted_at.is_(None)
         )
     )
+    parts.append(select(literal("profiles").label("part"), DiagnosisProfileRow.name, literal("own"), diagnosis_profiles.whole()))
     everything = union_all(
         select(literal("state").label("part"), literal("").label("slug"), literal("").label("origin"), found_state), *parts
     )
-    types = {part: entry_type for part, (_, entry_type) in _PARTS.items()} | {"calibrations": AppliedCalibration}
+    types: dict[str, type[Value]] = {part: entry_type for part, (_, entry_type) in _PARTS.items()}
+    types |= {"calibrations": AppliedCalibration, "profiles": DiagnosisProfile}
     values: dict[str, dict[str, Any]] = {part: {} for part in types}
     found = State(0, "")
     unreadable = []
@@ -91,7 +97,15 @@ def contents(session: Session) -> Contents:
             values[part][slug] = types[part].model_validate(entry)
         except ValidationError:
             unreadable.append(f"{part}/{slug}")
-    return Contents(found, values["gpus"], values["models"], values["prices"], tuple(values["calibrations"].values()), tuple(unreadable))
+    return Contents(
+        found,
+        values["gpus"],
+        values["models"],
+        values["prices"],
+        tuple(values["calibrations"].values()),
+        values["profiles"],
+        tuple(unreadable),
+    )
 
 
 def stored(session: Session, table: Table) -> Mapping[str, Stored]:

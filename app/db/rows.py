@@ -164,6 +164,24 @@ class CalibrationRow(Row):
     created_at: Mapped[datetime] = mapped_column(server_default=func.now())
 
 
+class DiagnosisProfileRow(Row):
+    """Thresholds and objectives that a team keeps for its diagnoses."""
+
+    __tablename__ = "diagnosis_profiles"
+
+    name: Mapped[str] = mapped_column(primary_key=True)
+    owner: Mapped[str]
+    entry: Mapped[JsonObject]
+    version: Mapped[int] = mapped_column(BigInteger)
+    created_at: Mapped[datetime] = mapped_column(server_default=func.now())
+    updated_at: Mapped[datetime] = mapped_column(server_default=func.now(), onupdate=func.now())
+
+    @declared_attr.directive
+    @classmethod
+    def __mapper_args__(cls) -> dict[str, Any]:
+        return {"version_id_col": cls.version}
+
+
 class IdempotencyKeyRow(Row):
     """The answer that a creation gave, kept so that its repetition gets the same one."""
 

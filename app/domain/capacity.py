@@ -15,8 +15,12 @@ ConstraintName = Literal["throughput", "prefill", "concurrency", "kv_cache", "sl
 LARGEST_BATCH = 65536
 
 
-class Constraint(Value):
+@dataclass(slots=True, unsafe_hash=True)
+class Constraint:
     """One limit as a number of replicas."""
+
+    # No Value and not frozen, as steps are: an answer sizes several fleets.
+    __pydantic_config__ = Value.model_config
 
     name: ConstraintName
     """What limits."""
@@ -70,9 +74,7 @@ def _constraint(
         basis = weakest(need.basis, basis)
     ratio = demand / per_replica if demand is not None and per_replica else None
     replicas = None if ratio is None else max(1, ceil(ratio))
-    return Constraint(
-        name=name, demand=demand, per_replica=per_replica, unit=unit, replicas_exact=ratio, replicas=replicas, basis=basis, note=note
-    )
+    return Constraint(name, demand, per_replica, unit, ratio, replicas, basis, note)
 
 
 def _throughput(sizing: Sizing) -> Constraint:

@@ -80,7 +80,8 @@ def modelled_warnings(sizing: Sizing, loaded: Loaded | None, expected: ExpectedL
         notes.append(Note(code=code, message=message))
 
     if is_sized and speed.serves and loaded is None:
-        warn("saturated", "As modelled, requests outrun these replicas: no latency is given. What was measured says that they keep up.")
+        why = "What was measured says that they keep up." if sizing.measured is not None else "Their queue grows without end: add replicas."
+        warn("saturated", f"As modelled, requests that arrive at random outrun these replicas: no latency is given. {why}")
     if loaded is not None and loaded.state.step_s > PROMPTS_PREVAIL * loaded.state.decode.total_s:
         warn(
             "prompts_prevail",

@@ -1,16 +1,18 @@
 """An immutable snapshot of everything the planner knows by name."""
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
+from functools import cached_property
 from typing import Annotated, Literal
 
 from pydantic import Field
 
 from app.domain.calibration import Calibrations
 from app.domain.checkpoint_names import as_published, base_of, names_of_bases, read_name
-from app.domain.engine import EngineMemory, engine_memory
+from app.domain.diagnosis_profile import DiagnosisProfile
+from app.domain.engine import EngineMemory, engine_memory, newest_first
 from app.domain.errors import MissingFigure, UnknownName
 from app.domain.hardware import Gpu
 from app.domain.llm import Llm
@@ -61,6 +63,8 @@ class Catalog:
     """Constants of the step-time model, bundled only."""
     calibrations: Calibrations = field(default_factory=Calibrations)
     """Measured set-ups, whose estimates follow their own constants."""
+    profiles: Mapping[str, DiagnosisProfile] = field(default_factory=dict)
+    """Saved thresholds of the diagnosis."""
     _gpu_names: Mapping[str, str] = field(init=False, repr=False)
     _price_by_gpu: Mapping[tuple[str, PriceKind], GpuPrice] = field(init=False, repr=False)
     _model_names: Mapping[str, str] = field(init=False, repr=False)
@@ -82,9 +86,14 @@ class Catalog:
             raise _unknown("GPU", name, self._gpu_names, field)
         return self.gpus[slug]
 
+    @cached_property
+    def _engines_by_name(self) -> Mapping[str, Sequence[EngineMemory]]:
+        names = {engine.engine for engine in self.engines}
+        return {name: newest_first(engine for engine in self.engines if engine.engine == name) for name in names}
+
     def engine(self, name: str, version: str | None = None, *, field: str = "/deployment/engine") -> EngineMemory | None:
         """The memory accounting of an engine in a version, the newest known where the version says nothing; None for `generic`."""
-        return None if name == "generic" else engine_memory(self.engines, name, version, field=field)
+        return None if name == "generic" else engine_memory(self._engines_by_name.get(name, ()), name, version, field=field)
 
     @property
     def step_model(self) -> StepModel:
@@ -103,6 +112,13 @@ class Catalog:
         if slug is None:
             raise _unknown("model", name, self._model_names, field)
         return self.models[slug]
+
+    def profile(self, name: str, *, field: str = "/profile") -> DiagnosisProfile:
+        """The saved diagnosis profile of that name, in any case; raises UnknownName with the nearest names."""
+        found = self.profiles.get(name.strip().casefold())
+        if found is None:
+            raise _unknown("diagnosis profile", name, {each: each for each in self.profiles}, field)
+        return found
 
     def checkpoint(self, name: str, *, field: str = "/model") -> Llm:
         """The model called `name`, or the one that a checkpoint of that name is made of, in its format; raises UnknownName."""

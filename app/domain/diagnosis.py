@@ -1,43 +1,22 @@
 """From metrics to ranked findings: which rules fire, how sure that is, and what to measure next."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
 
-from app.domain.confidence import Weighing
-from app.domain.diagnosis_text import assumptions, summary, warnings
-from app.domain.evidence import Evaluator, Evidence, Verdict
-from app.domain.finding import Contradicting, Diagnosis, Finding, SilentRule, State, Suggestion, UnevaluatedRule
+from app.domain.diagnosis_summary import summary
+from app.domain.diagnosis_text import assumptions, warnings
+from app.domain.evidence import Evaluator, Evidence
+from app.domain.finding import Diagnosis, Finding, SilentRule, State, UnevaluatedRule
+from app.domain.finding_weights import REPORTABLE_CONFIDENCE_RATIO, findings_of
+from app.domain.measure_next import measure_next
 from app.domain.measurement import contradictions
-from app.domain.provenance import Note, Step, Versions
-from app.domain.rule import Advice, Comparison, LatencyFamily, Rule, Severity
-from app.domain.symptoms import Observation
+from app.domain.observation import Observation
+from app.domain.provenance import Note, Versions
+from app.domain.rule import Comparison, LatencyFamily, Rule
+from app.domain.rule_outcomes import evaluate
+from app.domain.thresholds import Overrides
 from app.domain.workload import Slo
-
-REPORTABLE_CONFIDENCE_RATIO = 0.5
-"""Below it a finding makes no bottleneck: the other causes together are more probable."""
-MAX_SUGGESTIONS = 5
-MAX_SPLIT_FINDINGS = 2
-"""Findings whose missing evidence is asked for first."""
-
-_SEVERITIES: Sequence[Severity] = ("critical", "warning", "info")
-
-
-@dataclass(frozen=True)
-class _Outcome:
-    """One rule's verdict and, when it fires, the advice that applies, the verdicts on what speaks against it, and what is unknown."""
-
-    rule: Rule
-    verdict: Verdict
-    advice: Advice
-    narrowed: Verdict | None = None
-    objections: tuple[tuple[str, Verdict], ...] = ()
-    unexamined: tuple[Verdict, ...] = ()
-
-    def verdicts(self) -> Sequence[Verdict]:
-        """Everything that was evaluated and counts."""
-        narrowed = () if self.narrowed is None else (self.narrowed,)
-        return (self.verdict, *narrowed, *(verdict for _, verdict in self.objections))
 
 
 @dataclass(frozen=True)
@@ -49,7 +28,7 @@ class _Health:
     missing: tuple[str, ...]
 
 
-def diagnose(rules: Sequence[Rule], observation: Observation, *, overrides: Mapping[str, float], versions: Versions) -> Diagnosis:
+def diagnose(rules: Sequence[Rule], observation: Observation, *, overrides: Overrides, versions: Versions) -> Diagnosis:
     """Evaluate every rule on an observation and rank what fires.
 
     `overrides` replaces thresholds by `<rule>.<name>` and default objectives by `objective.<name>`, each in the unit of its metric.
@@ -57,19 +36,18 @@ def diagnose(rules: Sequence[Rule], observation: Observation, *, overrides: Mapp
     """
     if faults := _faults(observation):
         return _invalid(rules, faults, versions)
-    outcomes = _evaluate(rules, observation, overrides)
-    weighed = sorted((_finding(outcome) for outcome in outcomes if outcome.verdict.held), key=lambda pair: _rank(pair[0]))
+    outcomes = evaluate(rules, observation, overrides)
+    weighed = findings_of(outcomes)
     findings = [finding for finding, _ in weighed]
-    unknown = [outcome for outcome in outcomes if outcome.verdict.held is None]
     health = _health(Evaluator(observation, overrides))
     state = _state(findings, health)
-    suggestions = _suggestions(findings, unknown, health.missing if state == "inconclusive" else ())
+    suggestions = measure_next(findings, outcomes, health.missing if state == "inconclusive" else ())
     verdicts = list(chain.from_iterable(outcome.verdicts() for outcome in outcomes))
     lines = [*(line for verdict in verdicts for line in verdict.evidence), *health.lines]
     derived = dict.fromkeys(step for verdict in verdicts for step in verdict.working)
     return Diagnosis(
         summary=summary(state, findings, suggestions, health.lines),
-        working=[*derived, *(step for _, step in weighed)],
+        working=[*(observation.expectation.working if observation.expectation else ()), *derived, *(step for _, step in weighed)],
         assumptions=assumptions(lines),
         warnings=warnings(observation, lines),
         versions=versions,
@@ -84,7 +62,8 @@ def diagnose(rules: Sequence[Rule], observation: Observation, *, overrides: Mapp
             UnevaluatedRule(
                 rule=each.rule.id, title=each.rule.title, missing=list(each.verdict.missing), reason="what is missing decides it"
             )
-            for each in unknown
+            for each in outcomes
+            if each.verdict.held is None
         ],
         measure_next=suggestions,
     )
@@ -92,8 +71,11 @@ def diagnose(rules: Sequence[Rule], observation: Observation, *, overrides: Mapp
 
 def _faults(observation: Observation) -> list[Note]:
     faults = list(contradictions(observation.metrics, within="metrics", max_num_seqs=observation.max_num_seqs))
-    if observation.baseline is not None:
-        faults += contradictions(observation.baseline, within="baseline", max_num_seqs=observation.baseline.max_num_seqs)
+    others = [("baseline", observation.baseline), ("lightest", observation.lightest)]
+    others += [(f"replicas[{position}]", each) for position, each in enumerate(observation.replicas)]
+    for within, each in others:
+        if each is not None:
+            faults += contradictions(each, within=within, max_num_seqs=each.max_num_seqs)
     return faults
 
 
@@ -112,87 +94,6 @@ def _invalid(rules: Sequence[Rule], faults: list[Note], versions: Versions) -> D
         ],
         measure_next=[],
     )
-
-
-def _evaluate(rules: Sequence[Rule], observation: Observation, overrides: Mapping[str, float]) -> Sequence[_Outcome]:
-    evaluators = {rule.id: Evaluator(observation, overrides, rule.id) for rule in rules}
-    own = {rule.id: evaluators[rule.id].evaluate(rule.when) for rule in rules}
-    parents = {rule.id: rule.parent for rule in rules}
-
-    def under_parents(rule_id: str) -> Verdict:
-        parent = parents[rule_id]
-        return own[rule_id] if parent is None else _both(under_parents(parent), own[rule_id])
-
-    outcomes = []
-    for rule in rules:
-        verdict = under_parents(rule.id)
-        outcomes.append(_weighed(rule, verdict, evaluators[rule.id]) if verdict.held else _Outcome(rule, verdict, rule))
-    return outcomes
-
-
-def _both(parent: Verdict, child: Verdict) -> Verdict:
-    """A child applies where its parent does and it does: of an unknown pair the child's own evidence is kept."""
-    if parent.held:
-        return child
-    if child.held is False:
-        return child
-    if parent.held is False:
-        return parent
-    return Verdict(None, child.evidence, tuple(dict.fromkeys((*parent.missing, *child.missing))), child.working)
-
-
-def _weighed(rule: Rule, verdict: Verdict, evaluator: Evaluator) -> _Outcome:
-    advice: Advice = rule
-    narrowed: Verdict | None = None
-    unexamined = []
-    for candidate in rule.narrows:
-        found = evaluator.evaluate(candidate.when)
-        if found.held:
-            advice, narrowed = candidate, found
-            break
-        if found.held is None:
-            unexamined.append(found)
-    against = (*rule.contradicted_by, *(advice.contradicted_by if advice is not rule else ()))
-    objections = tuple((each.because, evaluator.evaluate(each.when)) for each in against)
-    return _Outcome(rule, verdict, advice, narrowed, objections, tuple(unexamined))
-
-
-def _finding(outcome: _Outcome) -> tuple[Finding, Step]:
-    rule, advice, objections = outcome.rule, outcome.advice, outcome.objections
-    evidence = list(dict.fromkeys((*outcome.verdict.evidence, *(outcome.narrowed.evidence if outcome.narrowed else ()))))
-    unmeasured = [verdict for _, verdict in objections if verdict.held is None]
-    weighing = Weighing(
-        prior_ratio=advice.prior_ratio,
-        num_held=len(evidence),
-        num_weak=sum(line.weak for line in evidence),
-        num_ruled_out=sum(verdict.held is False for _, verdict in objections),
-        # Causes that come first and could not be examined are rivals of a narrower cause, not of the coarse one that includes them all;
-        # they exclude each other, so that together they count as one.
-        num_unmeasured=len(unmeasured) + bool(outcome.narrowed and outcome.unexamined),
-        num_contradicted=sum(verdict.held is True for _, verdict in objections),
-        by_default=any(line.threshold_from == "default" for line in evidence),
-    )
-    finding = Finding(
-        rule=rule.id,
-        parent=rule.parent,
-        bottleneck=advice.bottleneck,
-        title=advice.title,
-        confidence_ratio=weighing.confidence_ratio(),
-        severity=rule.severity,
-        why=rule.why,
-        evidence=evidence,
-        contradicting=[Contradicting(because=because, evidence=list(verdict.evidence)) for because, verdict in objections if verdict.held],
-        missing=list(dict.fromkeys(name for verdict in (*outcome.unexamined, *unmeasured) for name in verdict.missing)),
-        confirm=rule.confirm,
-        check_first=list(advice.check_first),
-        remedies=list(advice.remedies),
-        sources=list(rule.sources),
-    )
-    return finding, weighing.step(rule.id)
-
-
-def _rank(finding: Finding) -> tuple[float, int, str]:
-    return (-finding.confidence_ratio, _SEVERITIES.index(finding.severity), finding.rule)
 
 
 def _health(evaluator: Evaluator) -> _Health:
@@ -218,26 +119,3 @@ def _state(findings: Sequence[Finding], health: _Health) -> State:
     if health.fine and not health.missing and all(each.contradicting for each in findings):
         return "healthy"
     return "inconclusive"
-
-
-def _suggestions(findings: Sequence[Finding], unknown: Sequence[_Outcome], for_health: Sequence[str]) -> list[Suggestion]:
-    """First what the leading findings lack, then what health cannot be judged without, then what most rules wait for."""
-    reasons: dict[str, str] = {}
-    helped: dict[str, list[str]] = {}
-    for finding in findings[:MAX_SPLIT_FINDINGS]:
-        for name in finding.missing:
-            reasons.setdefault(name, f"supports, narrows or refutes: {finding.title}")
-            helped.setdefault(name, []).append(finding.rule)
-    for name in for_health:
-        reasons.setdefault(name, "nothing can be called healthy without it")
-    waiting: dict[str, list[str]] = {}
-    for outcome in unknown:
-        for name in outcome.verdict.missing:
-            waiting.setdefault(name, []).append(outcome.rule.id)
-    # A metric that decides a rule alone is worth more than one of many that are missing; a field of the request may be left out on purpose.
-    worth = {name: sum(1 / len(each.verdict.missing) for each in unknown if name in each.verdict.missing) for name in waiting}
-    for name in sorted(waiting, key=lambda each: ("." in each, -worth[each])):
-        reasons.setdefault(name, f"decides {len(waiting[name])} rule{'s' if len(waiting[name]) > 1 else ''} that could not be evaluated")
-        helped.setdefault(name, []).extend(waiting[name])
-    leading = list(reasons.items())[:MAX_SUGGESTIONS]
-    return [Suggestion(metric=name, why=why, rules=list(dict.fromkeys(helped.get(name, ())))) for name, why in leading]

@@ -1,52 +1,12 @@
-"""A diagnosis in sentences: the summary for a chat, what was assumed, what to be careful about."""
+"""What a diagnosis assumed, and what to be careful about."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-from app.domain.evidence import OBJECTIVES, Evidence, ThresholdBasis
-from app.domain.finding import Finding, State, Suggestion
+from app.domain.evidence import OBJECTIVES, Evidence
+from app.domain.metrics_latency import LATENCIES, PERCENTILES
+from app.domain.observation import Observation
 from app.domain.provenance import Note
-from app.domain.symptoms import Observation
 from app.domain.units import plain, seconds
-
-MAX_LINES = 3
-MAX_RIVALS = 2
-
-_ORIGINS: Mapping[ThresholdBasis, str] = {
-    "request": "your threshold",
-    "slo": "SLO",
-    "baseline": "baseline",
-    "symptom": "other metric",
-    "default": "default",
-    "rule": "rule",
-}
-
-
-def summary(
-    state: State,
-    findings: Sequence[Finding],
-    suggestions: Sequence[Suggestion],
-    health: Sequence[Evidence],
-    *,
-    faults: Sequence[Note] = (),
-) -> str:
-    """The diagnosis as a colleague would write it, in two or three sentences."""
-    match state:
-        case "invalid_measurement":
-            more = f" ({len(faults) - 1} more)" if len(faults) > 1 else ""
-            return f"The metrics contradict each other, so nothing was concluded from them. {faults[0].message}{more}."
-        case "healthy":
-            watch = "; ".join(finding.title for finding in findings[:MAX_RIVALS])
-            return f"Healthy: {_lines(health)}." + (f" Not a problem now, but worth an eye: {watch}." if watch else "")
-        case "inconclusive":
-            if not findings:
-                return f"Inconclusive: no rule fires, but this is not enough to call it healthy.{_next(suggestions)}"
-            first = findings[0]
-            return f"Inconclusive; at most a hint of {_named(first)}: {first.title} ({_lines(first.evidence)}).{_next(suggestions)}"
-    named = [finding for finding in findings if finding.bottleneck != "unresolved"]
-    first = named[0]
-    rivals = dict.fromkeys(_named(finding) for finding in named[1:] if finding.bottleneck != first.bottleneck)
-    also = f" Also possible: {', '.join(list(rivals)[:MAX_RIVALS])}." if rivals else ""
-    return f"Most likely {_named(first)}: {first.title} ({_lines(first.evidence)}).{also}{_next(suggestions)}"
 
 
 def assumptions(lines: Sequence[Evidence]) -> list[Note]:
@@ -73,7 +33,7 @@ def warnings(observation: Observation, lines: Sequence[Evidence]) -> list[Note]:
             "little; give sm_active_ratio and dram_active_ratio."
         )
         notes.append(Note(code="weak_metric", message=message))
-    if means := sorted({line.metric for line in lines if "_mean_" in line.metric and line.unit in ("s", "ratio")}):
+    if means := sorted({line.metric for line in lines if _stands_for_its_percentiles(line.metric, observation)}):
         message = f"{', '.join(means)}: a mean hides the tail and is diluted by requests from before the problem; give percentiles."
         notes.append(Note(code="mean_instead_of_percentile", message=message))
     reported = observation.metrics.max_num_seqs
@@ -87,22 +47,9 @@ def warnings(observation: Observation, lines: Sequence[Evidence]) -> list[Note]:
     return notes
 
 
-def _named(finding: Finding) -> str:
-    return f"{finding.bottleneck} ({finding.confidence_ratio:.0%})"
-
-
-def _lines(lines: Sequence[Evidence]) -> str:
-    return ", ".join(_line(line) for line in lines[:MAX_LINES])
-
-
-def _line(line: Evidence) -> str:
-    observed, threshold = (_figure(value, line.unit) for value in (line.observed, line.threshold))
-    return f"{line.metric} {observed} {line.op} {threshold} [{_ORIGINS[line.threshold_from]}]"
-
-
-def _figure(value: float, unit: str) -> str:
-    return seconds(value) if unit == "s" else f"{value:.4g}"
-
-
-def _next(suggestions: Sequence[Suggestion]) -> str:
-    return f" Measure next: {', '.join(suggestion.metric for suggestion in suggestions[:MAX_LINES])}." if suggestions else ""
+def _stands_for_its_percentiles(metric: str, observation: Observation) -> bool:
+    """Whether a mean latency was judged because no percentile of it was measured."""
+    family, _, statistic = metric.removesuffix("_s").rpartition("_")
+    if statistic != "mean" or family not in LATENCIES:
+        return False
+    return all(observation.metrics.latency(family, each) is None for each in PERCENTILES)

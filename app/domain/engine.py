@@ -1,7 +1,7 @@
 """Memory accounting of inference engines, as data: one value per engine and range of versions."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import date
 from functools import lru_cache
 from typing import Annotated, Literal
@@ -254,12 +254,11 @@ def newest_first(engines: Iterable[EngineMemory]) -> list[EngineMemory]:
     return sorted(engines, key=lambda engine: version_key(engine.from_version) or (-1, 0, 0), reverse=True)
 
 
-def engine_memory(engines: Iterable[EngineMemory], name: str, version: str | None, *, field: str) -> EngineMemory:
+def engine_memory(known: Sequence[EngineMemory], name: str, version: str | None, *, field: str) -> EngineMemory:
     """The rules of an engine in a version, the newest known when it is not given or not understood; raises UnknownName.
 
-    A version of two numbers names a series and stands for its newest release.
+    `known` are those of the engine, newest first. A version of two numbers names a series and stands for its newest release.
     """
-    known = newest_first(engine for engine in engines if engine.engine == name)
     if not known:
         raise UnknownName(f"no memory accounting of engine {name[:100]!r} in the catalog", field=field, value=name[:100])
     key = version_key(version)

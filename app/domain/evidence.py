@@ -1,28 +1,37 @@
 """Three-valued logic over comparisons: what holds, what does not, and what cannot be known, each with the numbers that decide it."""
 
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 from app.domain.metrics import metric_unit
+from app.domain.observation import Absent, Observation, Reading
 from app.domain.provenance import Step
-from app.domain.rule import AllOf, AnyOf, Comparison, Condition, LatencyFamily, Operator
-from app.domain.symptoms import Absent, Observation, Reading, read
+from app.domain.rule import AllOf, AnyKnown, AnyOf, Comparison, Condition, LatencyFamily, Operator
+from app.domain.symptoms import read
+from app.domain.thresholds import Overrides
 from app.domain.value import Value
 
-ThresholdBasis = Literal["request", "slo", "baseline", "symptom", "default", "rule"]
+ThresholdBasis = Literal["request", "profile", "slo", "baseline", "planner", "symptom", "default", "rule"]
 """Where a threshold comes from.
 
-An override in the request, the SLO, the baseline, another symptom, the default objective, or the rule's file.
+An override in the request or in the saved profile that it names, the SLO, the baseline, what the planner expects of the deployment,
+another symptom, the default objective, or the rule's file.
 """
 
-OBJECTIVES: Mapping[str, float] = {"objective.ttft_s": 2.0, "objective.tpot_s": 0.1, "objective.worse_than_baseline_ratio": 1.5}
-"""What a latency ought to be when neither SLO nor baseline says: overridable by these names.
+OBJECTIVES: Mapping[str, float] = {
+    "objective.ttft_s": 2.0,
+    "objective.tpot_s": 0.1,
+    "objective.itl_s": 0.1,
+    "objective.worse_than_baseline_ratio": 1.5,
+}
+"""What a latency ought to be when neither SLO nor baseline nor planner says: overridable by these names.
 
 TTFT 2 s: the limit of the Llama 2 70B server scenario of MLPerf Inference at P99
-(https://github.com/mlcommons/inference_policies/blob/master/inference_rules.adoc). TPOT 0.1 s: ten tokens a second, somewhat faster
-than people read (https://docs.databricks.com/en/machine-learning/foundation-models/prov-throughput-run-benchmark.html). E2E has no
+(https://github.com/mlcommons/inference_policies/blob/master/inference_rules.adoc). TPOT, and the time between two chunks, 0.1 s: ten
+tokens a second, somewhat faster than people read
+(https://docs.databricks.com/en/machine-learning/foundation-models/prov-throughput-run-benchmark.html). E2E has no
 default, because it depends on the length of the answer. A latency is worse than its baseline above 1.5 times: runs of one unbound
 setup spread by 9 % either way (https://github.com/vllm-project/vllm-ascend/issues/6966), while missing CUDA graphs cost 1.7 times and
 more (https://github.com/vllm-project/vllm-omni/issues/7960).
@@ -48,8 +57,10 @@ class Evidence(Value):
     """What it is compared with."""
     threshold_from: ThresholdBasis
     """Where the threshold comes from."""
+    baseline: float | None
+    """The same metric in the baseline, else as the planner expects it; null where neither is known."""
     unit: str
-    """Unit of both numbers."""
+    """Unit of the numbers."""
     held: bool
     """Whether the comparison is true."""
     weak: bool
@@ -68,22 +79,25 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Evaluator:
-    """An observation with the thresholds that the request replaced, and the rule whose comparisons are evaluated."""
+    """An observation with the thresholds that are replaced, and the rule whose comparisons are evaluated."""
 
     observation: Observation
-    overrides: Mapping[str, float] = field(default_factory=dict)
+    overrides: Overrides = field(default_factory=Overrides)
     rule: str = "objective"
 
     def evaluate(self, condition: Condition) -> Verdict:
         """Kleene's strong three-valued logic: an unknown part decides nothing that the known parts have decided.
 
         The evidence is what decides: of a conjunction that fails the failing parts, of a disjunction that holds the holding ones.
+        AnyKnown ignores the parts that are unknown.
         """
         match condition:
             case AllOf():
                 return self._combine(condition.all, decisive=False)
             case AnyOf():
                 return self._combine(condition.any, decisive=True)
+            case AnyKnown():
+                return self._any_known(condition.any_known)
         return self.compare(condition)
 
     def _combine(self, parts: Sequence[Condition], *, decisive: bool) -> Verdict:
@@ -94,6 +108,13 @@ class Evaluator:
             return _joined(None, verdicts)
         return _joined(not decisive, verdicts)
 
+    def _any_known(self, parts: Sequence[Condition]) -> Verdict:
+        verdicts = [self.evaluate(part) for part in parts]
+        known = [verdict for verdict in verdicts if verdict.held is not None]
+        if holding := [verdict for verdict in known if verdict.held]:
+            return _joined(True, holding)
+        return _joined(False, known) if known else _joined(None, verdicts)
+
     def compare(self, comparison: Comparison) -> Verdict:
         """One comparison; of several readings and references the pair that exceeds most decides.
 
@@ -103,10 +124,10 @@ class Evaluator:
         if isinstance(sight, Absent):
             return Verdict(None, missing=sight.missing)
         name = f"{self.rule}.{comparison.name}"
-        override = self.overrides.get(name)
+        override = self.overrides.find(name)
         pairs: list[_Pair]
         if override is not None:
-            pairs = [_Pair(reading, override, "request") for reading in sight]
+            pairs = [_Pair(reading, *override) for reading in sight]
         else:
             found = self._references(comparison, sight)
             if isinstance(found, Absent):
@@ -121,6 +142,7 @@ class Evaluator:
             op=comparison.op,
             threshold=worst.threshold,
             threshold_from=worst.basis,
+            baseline=self._before(comparison.metric, worst.reading.name),
             unit=metric_unit(worst.reading.name),
             held=held,
             weak=worst.reading.overstates and comparison.op in (">", ">="),
@@ -133,12 +155,10 @@ class Evaluator:
             return self._objectives(comparison.objective, comparison.times_ratio, readings)
         missing: list[str] = []
         if comparison.baseline_ratio is not None:
-            before = self.observation.before
-            sight = Absent((comparison.metric,)) if before is None else read(comparison.metric, before)
-            if not isinstance(sight, Absent):
-                earlier = {reading.name: reading.value for reading in sight}
-                ratio = comparison.baseline_ratio
-                if pairs := [_Pair(each, earlier[each.name] * ratio, "baseline") for each in readings if each.name in earlier]:
+            for earlier, basis in self._references_of(comparison.metric):
+                if pairs := [
+                    _Pair(each, earlier[each.name] * comparison.baseline_ratio, basis) for each in readings if each.name in earlier
+                ]:
                     return pairs
             missing.append(f"baseline.{comparison.metric}")
         if comparison.symptom is not None:
@@ -150,8 +170,23 @@ class Evaluator:
             return [_Pair(each, comparison.number, "rule") for each in readings]
         return Absent(tuple(missing))
 
+    def _references_of(self, symptom: str) -> Iterator[tuple[Mapping[str, float], ThresholdBasis]]:
+        """The readings of a symptom in the baseline, then in what the planner expects, where it can be read there."""
+        before, planned = self.observation.before, self.observation.planned
+        bases: Sequence[tuple[Observation | None, ThresholdBasis]] = ((before, "baseline"), (planned, "planner"))
+        for observation, basis in bases:
+            sight = None if observation is None else read(symptom, observation)
+            if sight is not None and not isinstance(sight, Absent):
+                yield {reading.name: reading.value for reading in sight}, basis
+
+    def _before(self, symptom: str, reading: str) -> float | None:
+        return next((earlier[reading] for earlier, _ in self._references_of(symptom) if reading in earlier), None)
+
     def _objectives(self, family: LatencyFamily, times: float, readings: Sequence[Reading]) -> "list[_Pair] | Absent":
-        """SLO and baseline of the same statistic as the reading, both where both are given; the default only where neither is."""
+        """SLO and baseline of the same statistic as the reading, both where both are given.
+
+        Where neither is, the slow end of what the planner expects, and only without that the default.
+        """
         slo, baseline = self.observation.slo, self.observation.baseline
         worse = self.objective("objective.worse_than_baseline_ratio")
         pairs = []
@@ -162,19 +197,25 @@ class Evaluator:
             before = baseline.latency(family, reading.statistic) if baseline is not None and reading.statistic is not None else None
             if before is not None:
                 pairs.append(_Pair(reading, before * worse * times, "baseline"))
+        if not pairs and self.observation.expectation is not None:
+            worst = self.observation.expectation.worst
+            slowest = ((each, worst.latency(family, each.statistic)) for each in readings if each.statistic is not None)
+            pairs = [_Pair(each, value * times, "planner") for each, value in slowest if value is not None]
         if pairs:
             return pairs
         name = f"objective.{family}_s"
         if name not in OBJECTIVES:
             promised_of = [level for level in ("p95", "p99") if getattr(slo, f"{family}_{level}_s", None) is not None]
             return Absent(tuple(f"{family}_{level}_s" for level in promised_of) or (f"slo.{family}_p95_s",))
-        basis: ThresholdBasis = "request" if name in self.overrides else "default"
+        override = self.overrides.find(name)
+        basis: ThresholdBasis = "default" if override is None else override[1]
         without_means = [reading for reading in readings if reading.statistic != "mean"]
         return [_Pair(reading, self.objective(name) * times, basis) for reading in without_means or readings]
 
     def objective(self, name: str) -> float:
-        """A figure of OBJECTIVES, or what the request has put in its place."""
-        return self.overrides.get(name, OBJECTIVES[name])
+        """A figure of OBJECTIVES, or what the request or its profile has put in its place."""
+        override = self.overrides.find(name)
+        return OBJECTIVES[name] if override is None else override[0]
 
 
 @dataclass(frozen=True)

@@ -4,17 +4,17 @@ from typing import Literal
 
 from app.domain.evidence import Evidence
 from app.domain.provenance import Answer
-from app.domain.rule import Bottleneck, Remedy, Severity
+from app.domain.rule import Bottleneck, Remedy, Severity, Stage
 from app.domain.value import Value
 
 State = Literal["bottleneck_found", "healthy", "inconclusive", "invalid_measurement"]
 
 
-class Contradicting(Value):
-    """Something that speaks against a finding."""
+class Hinting(Value):
+    """Something that speaks for or against a finding, with its numbers."""
 
     because: str
-    """Why it does."""
+    """What it says."""
     evidence: list[Evidence]
     """The numbers."""
 
@@ -24,8 +24,10 @@ class Finding(Value):
 
     rule: str
     """The rule that fired."""
-    parent: str | None
-    """The rule under which it is reported."""
+    parents: list[str]
+    """The findings under which it is reported, by rule; what they saw it explains."""
+    stage: Stage
+    """What kind of rule it is: validity of the figures, configuration, location of the time, cause, or capacity."""
     bottleneck: Bottleneck
     """Class of the cause, or the coarse parent while the evidence supports no class."""
     title: str
@@ -38,8 +40,14 @@ class Finding(Value):
     """The mechanism."""
     evidence: list[Evidence]
     """The comparisons that hold and make the finding."""
-    contradicting: list[Contradicting]
+    supporting: list[Hinting]
+    """What else speaks for it."""
+    contradicting: list[Hinting]
     """What speaks against it."""
+    explained_by: list[str]
+    """Findings, by rule, that are probable and would make this rule fire as well."""
+    refined_by: list[str]
+    """Findings, by rule, that name the cause of this one; they come before it."""
     missing: list[str]
     """What was not measured and would make the finding surer, more precise, or refute it."""
     confirm: str

@@ -98,18 +98,12 @@ class Tails:
         return waiting.residual_s + waiting.prefill_s + waiting.prompts_ahead_s + self.more_ahead_s
 
     @cached_property
-    def longest_step_s(self) -> float:
-        """A step beside the running sequences with as many prompt tokens as it takes [s]."""
-        serving = self.prompts.mean
-        return serving.longest_step_s(self.state.running / serving.groups)
-
-    @cached_property
     def followed_s(self) -> float:
         """What prompts that arrived during that time add to the decoding: more than of equally long ones, as the wait is longer [s]."""
         serving, state = self.prompts.mean, self.state
         if not self.more_ahead_s:
             return state.followed_s
-        return followed_s(serving.decode_steps, state.decode.total_s, state.step_s, self.longest_step_s, self.waited_s)
+        return followed_s(serving.decode_steps, state.decode.total_s, state.step_s, state.longest_step_s, self.waited_s)
 
     @property
     def decoding_s(self) -> float:
@@ -232,5 +226,5 @@ def _tpot(tails: Tails, level: Level) -> float:
     )
     mean_s, plain_s = tails.decoding_s, steps * decode_s
     added_s = gamma_percentile(max(0.0, mean_s - plain_s), deviation, deviates)
-    slower_s = max(mean_s, min(plain_s + added_s, steps * tails.longest_step_s))
+    slower_s = max(mean_s, min(plain_s + added_s, steps * state.longest_step_s))
     return (slower_s + steps * state.step_s * more) / (serving.output_tokens - 1)

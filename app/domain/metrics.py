@@ -1,140 +1,82 @@
-"""The closed vocabulary of what a diagnosis reads: names, units, ranges."""
+"""What a diagnosis reads of one engine: its vocabulary, and other names and units for the same."""
 
 import difflib
-from collections.abc import Iterator
-from typing import Annotated
+from collections.abc import Iterator, Mapping
+from typing import Any, Self
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import ConfigDict, ModelWrapValidatorHandler, PrivateAttr, ValidationError, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
-from app.domain.units import unit_of
-from app.domain.value import Given
-
-Seconds = Annotated[float, Field(ge=0, le=1e7)]
-Share = Annotated[float, Field(ge=0, le=1)]
-Count = Annotated[float, Field(ge=0, le=1e9)]
-Rate = Annotated[float, Field(ge=0, le=1e12)]
-Length = Annotated[float, Field(ge=0, le=1e9)]
-
-PERCENTILES = ("p50", "p95", "p99")
-STATISTICS = (*PERCENTILES, "mean")
-LATENCIES = ("ttft", "tpot", "e2e", "queue_time", "prefill_time")
-LENGTHS = ("input", "output")
+from app.domain.metric_names import read_as
+from app.domain.metrics_host import AcceleratorMetrics, HostMetrics
+from app.domain.metrics_latency import LatencyMetrics
+from app.domain.metrics_load import SchedulerMetrics, ThroughputMetrics, TrafficMetrics
+from app.domain.provenance import Note
+from app.domain.units import plain, unit_of
 
 MAX_NAMED_UNKNOWN = 20
 """Unknown names that are answered with their nearest neighbours; a search for each of thousands would cost seconds."""
+MISSPELT_RATIO = 0.93
+"""Likeness to a known name (difflib) from which an unknown one is taken for a slip of the pen and refused: one letter of ten."""
+
+MAX_PERCENT = 100
 
 
-class Metrics(Given):
+class Metrics(LatencyMetrics, ThroughputMetrics, SchedulerMetrics, TrafficMetrics, AcceleratorMetrics, HostMetrics):
     """What one engine (one replica) showed over one window of time; leave out what was not measured.
 
     Rates and percentiles are of the window, not since the start of the process. Gauges (running, waiting, KV usage) are means over it.
+    Names that engines and benchmark tools use for these figures, and other units in the name (`_ms`, `_pct`, `_tps`), are read as well and
+    listed in `assumptions`. A name that looks misspelt is refused; another unknown one is not read, and a warning says so.
     """
 
-    ttft_p50_s: Seconds | None = None
-    """Time to first token as the engine measures it, median [s]."""
-    ttft_p95_s: Seconds | None = None
-    """Time to first token, 95th percentile [s]."""
-    ttft_p99_s: Seconds | None = None
-    """Time to first token, 99th percentile [s]."""
-    ttft_mean_s: Seconds | None = None
-    """Time to first token, mean [s]; percentiles are better evidence."""
-    tpot_p50_s: Seconds | None = None
-    """Time per output token, (E2E - TTFT) / (output tokens - 1) of a request, median [s]."""
-    tpot_p95_s: Seconds | None = None
-    """Time per output token, 95th percentile [s]."""
-    tpot_p99_s: Seconds | None = None
-    """Time per output token, 99th percentile [s]."""
-    tpot_mean_s: Seconds | None = None
-    """Time per output token, mean [s]; percentiles are better evidence."""
-    e2e_p50_s: Seconds | None = None
-    """End-to-end latency of a request, median [s]."""
-    e2e_p95_s: Seconds | None = None
-    """End-to-end latency, 95th percentile [s]."""
-    e2e_p99_s: Seconds | None = None
-    """End-to-end latency, 99th percentile [s]."""
-    e2e_mean_s: Seconds | None = None
-    """End-to-end latency, mean [s]; percentiles are better evidence."""
-    queue_time_p50_s: Seconds | None = None
-    """Time between arrival at the engine and first scheduling, median [s]."""
-    queue_time_p95_s: Seconds | None = None
-    """Time in the engine's queue, 95th percentile [s]."""
-    queue_time_p99_s: Seconds | None = None
-    """Time in the engine's queue, 99th percentile [s]."""
-    queue_time_mean_s: Seconds | None = None
-    """Time in the engine's queue, mean [s]; percentiles are better evidence."""
-    prefill_time_p50_s: Seconds | None = None
-    """Time between first scheduling and first token, median [s]."""
-    prefill_time_p95_s: Seconds | None = None
-    """Time in prefill, 95th percentile [s]."""
-    prefill_time_p99_s: Seconds | None = None
-    """Time in prefill, 99th percentile [s]."""
-    prefill_time_mean_s: Seconds | None = None
-    """Time in prefill, mean [s]; percentiles are better evidence."""
+    model_config = ConfigDict(json_schema_extra={"additionalProperties": {"type": "number"}})
 
-    request_rps: Rate | None = None
-    """Requests finished per second."""
-    offered_rps: Rate | None = None
-    """Requests sent per second by all clients, finished or not."""
-    input_tokens_per_s: Rate | None = None
-    """Prompt tokens processed per second: the load on prefill."""
-    output_tokens_per_s: Rate | None = None
-    """Tokens generated per second over all requests: the load on decode."""
-    input_p50_tokens: Length | None = None
-    """Prompt length, median [tokens]."""
-    input_p95_tokens: Length | None = None
-    """Prompt length, 95th percentile [tokens]."""
-    input_p99_tokens: Length | None = None
-    """Prompt length, 99th percentile [tokens]."""
-    input_mean_tokens: Length | None = None
-    """Prompt length, mean [tokens]."""
-    output_p50_tokens: Length | None = None
-    """Output length, median [tokens]."""
-    output_p95_tokens: Length | None = None
-    """Output length, 95th percentile [tokens]."""
-    output_p99_tokens: Length | None = None
-    """Output length, 99th percentile [tokens]."""
-    output_mean_tokens: Length | None = None
-    """Output length, mean [tokens]."""
+    _notes: tuple[Note, ...] = PrivateAttr(default=())
+    _unread: tuple[str, ...] = PrivateAttr(default=())
 
-    num_running_requests: Count | None = None
-    """Requests in the running batch of the engine."""
-    num_waiting_requests: Count | None = None
-    """Requests in the queue of the engine."""
-    max_num_seqs: Annotated[float, Field(ge=1, le=1e6)] | None = None
-    """Most sequences that the engine runs at once, as it reports it; the deployment's own figure is used when this is left out."""
-    kv_cache_usage_ratio: Share | None = None
-    """KV cache blocks in use / all KV cache blocks."""
-    preemptions_per_s: Rate | None = None
-    """Requests thrown out of the running batch per second to free KV cache (SGLang: retractions)."""
-    num_preemptions_per_request: Count | None = None
-    """Preemptions / finished requests; computed from preemptions_per_s and request_rps when left out."""
-    prefix_cache_hit_ratio: Share | None = None
-    """Prompt tokens found in the prefix cache / prompt tokens looked up."""
-
-    gpu_utilization_ratio: Share | None = None
-    """Share of time in which any kernel ran, as nvidia-smi reports it; says little about work done when it is high."""
-    sm_active_ratio: Share | None = None
-    """Share of cycles in which a streaming multiprocessor had work (DCGM_FI_PROF_SM_ACTIVE)."""
-    dram_active_ratio: Share | None = None
-    """Share of cycles in which device memory moved data (DCGM_FI_PROF_DRAM_ACTIVE); about 0.8 is the most that is reached."""
-    cpu_throttled_ratio: Share | None = None
-    """Scheduling periods in which the container was throttled / all periods (nr_throttled / nr_periods of cpu.stat)."""
-    num_oom_events: Count | None = None
-    """Times the process ran out of device memory in the window."""
-    gpu_memory_reserved_unallocated_ratio: Share | None = None
-    """Memory that the allocator holds without using it, as the out-of-memory message states it / device memory."""
-
-    @model_validator(mode="before")
+    @model_validator(mode="wrap")
     @classmethod
-    def _name_the_nearest(cls, given: object) -> object:
-        if isinstance(given, dict) and (unknown := [name for name in given if name not in cls.model_fields]):
-            errors = [
-                InitErrorDetails(type=_unknown_metric(str(name)), loc=(str(name),), input=given[name])
-                for name in unknown[:MAX_NAMED_UNKNOWN]
-            ]
-            raise ValidationError.from_exception_data(cls.__name__, errors)
-        return given
+    def _understood(cls, given: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        if not isinstance(given, dict):
+            return handler(given)
+        fields = frozenset(cls.model_fields)
+        understood: dict[Any, Any] = {}
+        written: dict[str, str] = {}
+        notes, unread = [], []
+        for name, value in given.items():
+            meant = read_as(name, fields) if isinstance(name, str) else None
+            if meant is None:
+                unread.append(str(name))
+                continue
+            if meant.name in understood:
+                message = f"{name!r} and {written[meant.name]!r} are the same metric. Input should be one of them"
+                raise _refused(cls, {name: value}, {name: ("given_twice", message)})
+            written[meant.name] = name
+            understood[meant.name] = value
+            if meant.factor != 1 and isinstance(value, (int, float)) and not isinstance(value, bool):
+                understood[meant.name] = value * meant.factor
+            if meant.name != name:
+                notes.append((name, meant.name))
+        if misspelt := _misspelt(unread[:MAX_NAMED_UNKNOWN], fields):
+            raise _refused(cls, given, misspelt)
+        try:
+            metrics = handler(understood)
+        except ValidationError as error:
+            raise _as_written(error, written, given) from None
+        metrics._notes = tuple(_note(name, given[name], meant, metrics.get(meant)) for name, meant in notes)
+        metrics._unread = tuple(unread)
+        return metrics
+
+    @property
+    def reading_notes(self) -> tuple[Note, ...]:
+        """How names and units other than ours were understood."""
+        return self._notes
+
+    @property
+    def unread(self) -> tuple[str, ...]:
+        """Names that were given and are no metric of ours."""
+        return self._unread
 
     def get(self, name: str) -> float | None:
         """The metric of that name, or None when it was not measured."""
@@ -146,9 +88,9 @@ class Metrics(Given):
         return self.get(f"{family}_{statistic}_s")
 
     def high_percentile(self, family: str) -> float | None:
-        """P95 of a latency, or P99 where only that was measured [s]."""
-        p95 = self.latency(family, "p95")
-        return self.latency(family, "p99") if p95 is None else p95
+        """P95 of a latency, or where that was not measured P99, or P90 [s]."""
+        found = (self.latency(family, level) for level in ("p95", "p99", "p90"))
+        return next((value for value in found if value is not None), None)
 
     def length(self, family: str, statistic: str) -> float | None:
         """One statistic of a length of LENGTHS [tokens]."""
@@ -164,10 +106,36 @@ def metric_unit(name: str) -> str:
     return unit_of(name) or "count"
 
 
-def _unknown_metric(name: str) -> PydanticCustomError:
-    shown = name[:60]
-    nearest = difflib.get_close_matches(shown.casefold(), Metrics.model_fields, n=4, cutoff=0.5)
-    wanted = ", ".join(nearest) if nearest else "one of the metrics that /openapi.json lists under Metrics"
-    return PydanticCustomError(
-        "unknown_metric", "There is no metric {name}. Input should be {wanted}", {"name": repr(shown), "wanted": wanted}
-    )
+def _note(written: str, given: float, meant: str, value: float | None) -> Note:
+    return Note(code="metric_read_as", message=f"{written} {plain(given)} is read as {meant} {plain(value or 0.0)}.")
+
+
+def _misspelt(unread: list[str], fields: frozenset[str]) -> Mapping[str, tuple[str, str]]:
+    found = {}
+    for name in unread:
+        shown = name[:60]
+        without_unit = [field for field in fields if unit_of(field) and field.rsplit("_", 1)[0] == shown.casefold()]
+        if nearest := without_unit or difflib.get_close_matches(shown.casefold(), fields, n=4, cutoff=MISSPELT_RATIO):
+            found[name] = ("unknown_metric", f"There is no metric {shown!r}. Input should be {', '.join(nearest)}")
+    return found
+
+
+def _refused(cls: type[Metrics], given: Mapping[str, Any], faults: Mapping[str, tuple[str, str]]) -> ValidationError:
+    errors = [
+        InitErrorDetails(type=PydanticCustomError(code, "{message}", {"message": message}), loc=(name,), input=given[name])
+        for name, (code, message) in faults.items()
+    ]
+    return ValidationError.from_exception_data(cls.__name__, errors)
+
+
+def _as_written(error: ValidationError, written: Mapping[str, str], given: Mapping[str, Any]) -> ValidationError:
+    """The same faults at the names that the caller wrote."""
+    faults = []
+    for fault in error.errors(include_url=False):
+        name = written.get(str(fault["loc"][0]), str(fault["loc"][0]))
+        message = fault["msg"] if name == str(fault["loc"][0]) else f"{fault['msg']} after conversion to {fault['loc'][0]}"
+        if name.endswith("_ratio") and fault["type"] == "less_than_equal" and fault["input"] <= MAX_PERCENT:
+            message += f"; is it a percentage? Then name it {name.removesuffix('_ratio')}_pct"
+        kind = PydanticCustomError(fault["type"], "{message}", {"message": message})
+        faults.append(InitErrorDetails(type=kind, loc=(name, *fault["loc"][1:]), input=given.get(name)))
+    return ValidationError.from_exception_data(error.title, faults)

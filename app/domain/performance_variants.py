@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from app.domain.batching import Batching
 from app.domain.load_state import LoadState
@@ -20,8 +20,12 @@ TOKEN_BUDGETS = (2048, 8192)
 BATCHINGS: tuple[Batching, ...] = ("continuous", "dynamic", "static")
 
 
-class CurvePoint(Value):
+@dataclass(slots=True, unsafe_hash=True)
+class CurvePoint:
     """The replica at one concurrency."""
+
+    # No Value and not frozen, as steps are: an answer holds two dozen.
+    __pydantic_config__ = Value.model_config
 
     concurrency: float
     """Requests in the system."""
@@ -59,8 +63,12 @@ class Saturation(Value):
     """Mean time per output token [s]."""
 
 
-class Variant(Value):
+@dataclass(slots=True, unsafe_hash=True)
+class Variant:
     """The same load with one setting changed; None where the replica cannot keep up with it."""
+
+    # No Value and not frozen, as steps are: an answer holds two dozen.
+    __pydantic_config__ = Value.model_config
 
     name: str
     """What is changed."""

@@ -112,7 +112,7 @@ def _followed(performance: Performance, state: LoadState) -> Step:
         f"({plain(waiting.residual_s)} + {plain(waiting.prefill_s)} + {plain(waiting.prompts_ahead_s)}) "
         f"x {plain(state.prompt_step_ratio)} x ({mixed} - {decode}) / {decode}"
     )
-    longest_s = serving.longest_step_s(state.running / serving.groups)
+    longest_s = state.longest_step_s
     if not math.isinf(longest_s):
         most = f"{plain(serving.decode_steps)} x ({plain(longest_s)} - {plain(state.step_s)})"
         formula = f"most x (1 - e^(-{formula} / most)), most = decode steps x (step full of prompts - mean_step_s)"

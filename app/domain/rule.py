@@ -1,11 +1,13 @@
 """The form of a diagnosis rule. Rules are data; this says what they may contain, and no more than comparisons."""
 
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
 from app.domain.symptoms import SYMPTOMS
+from app.domain.units import plain
 from app.domain.value import Value
 
 Bottleneck = Literal[
@@ -20,14 +22,22 @@ Bottleneck = Literal[
 """Classes of causes; the last six are the coarse parents that a finding stays at while the evidence supports no class."""
 
 Operator = Literal[">", ">=", "<", "<="]
+Stage = Literal["validity", "configuration", "location", "cause", "capacity"]
+"""In this order: whether the figures can be trusted, what is set wrongly, where the time goes, why, and last that it is too little."""
 Severity = Literal["critical", "warning", "info"]
-LatencyFamily = Literal["ttft", "tpot", "e2e"]
+LatencyFamily = Literal["ttft", "tpot", "itl", "e2e"]
 Identifier = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{2,60}$")]
 Sentence = Annotated[str, Field(min_length=3, max_length=600)]
 Url = Annotated[str, Field(pattern=r"^https://[^\s]+$", max_length=300)]
 Figure = Annotated[float, Field(ge=0, le=1e12)]
 Factor = Annotated[float, Field(gt=0, le=1000)]
 Prior = Annotated[float, Field(gt=0, lt=1)]
+
+
+def _symptom(name: str) -> str:
+    if name not in SYMPTOMS:
+        raise ValueError(f"there is no symptom {name!r}")
+    return name
 
 
 class Comparison(Value):
@@ -53,9 +63,7 @@ class Comparison(Value):
     @field_validator("metric", "symptom")
     @classmethod
     def _known(cls, name: str | None) -> str | None:
-        if name is not None and name not in SYMPTOMS:
-            raise ValueError(f"there is no symptom {name!r}")
-        return name
+        return None if name is None else _symptom(name)
 
     @model_validator(mode="after")
     def _has_a_reference(self) -> "Comparison":
@@ -82,16 +90,30 @@ class AnyOf(Value):
     """The parts."""
 
 
+class AnyKnown(Value):
+    """Holds when at least one of the parts that can be evaluated holds; unknown only when none can be.
+
+    For several ways to measure one thing, of which callers have some: what they lack decides nothing.
+    """
+
+    any_known: Annotated[Sequence["Condition"], Field(min_length=1)]
+    """The parts."""
+
+
 def _kind(given: Any) -> str | None:
     if isinstance(given, Value):
-        return {AllOf: "all", AnyOf: "any", Comparison: "comparison"}.get(type(given))
+        return {AllOf: "all", AnyOf: "any", AnyKnown: "any_known", Comparison: "comparison"}.get(type(given))
     if isinstance(given, dict):
-        return next((kind for kind in ("all", "any") if kind in given), "comparison")
+        return next((kind for kind in ("all", "any", "any_known") if kind in given), "comparison")
     return None
 
 
 Condition = Annotated[
-    Annotated[Comparison, Tag("comparison")] | Annotated[AllOf, Tag("all")] | Annotated[AnyOf, Tag("any")], Discriminator(_kind)
+    Annotated[Comparison, Tag("comparison")]
+    | Annotated[AllOf, Tag("all")]
+    | Annotated[AnyOf, Tag("any")]
+    | Annotated[AnyKnown, Tag("any_known")],
+    Discriminator(_kind),
 ]
 
 
@@ -102,6 +124,8 @@ class Remedy(Value):
     """What to do."""
     lever: Sentence
     """The setting, flag or component that does it."""
+    effect: Sentence | None = None
+    """What it brought where it was measured."""
     price: Sentence
     """What gets worse."""
     verify: Sentence
@@ -110,49 +134,64 @@ class Remedy(Value):
     """How to take it back."""
 
 
-class Contradiction(Value):
-    """A condition that speaks against the rule."""
+class Hint(Value):
+    """A condition that speaks for or against a rule that fires already."""
 
     because: Sentence
-    """Why it does."""
+    """What it says."""
     when: Condition
     """The condition."""
 
 
-class Advice(Value):
-    """What a rule or one of its narrowings says when it applies."""
+class Magnitude(Value):
+    """How much slower the cause makes an engine, at most; what exceeds it has another cause, or one more."""
 
+    metric: str
+    """The symptom that says how much slower it became."""
+    at_most_ratio: Factor
+    """Largest effect of this cause in any public record, with a margin."""
+
+    @field_validator("metric")
+    @classmethod
+    def _known(cls, name: str) -> str:
+        return _symptom(name)
+
+
+class Rule(Value):
+    """One row of the diagnosis table, or one cause."""
+
+    id: Identifier
+    """Name of the rule and of its file."""
     bottleneck: Bottleneck
     """The class of cause."""
+    stage: Stage
+    """What the rule decides: whether to trust the figures, what is set wrongly, where the time goes, why, or that it is too little."""
+    parents: Sequence[Identifier] = ()
+    """Rules of which one has to fire before this one is reported."""
     title: Sentence
     """The finding in one line."""
     when: Condition
     """When it applies."""
-    contradicted_by: Sequence[Contradiction] = ()
-    """What speaks against it."""
+    supported_by: Sequence[Hint] = ()
+    """What makes it more probable where it applies."""
+    contradicted_by: Sequence[Hint] = ()
+    """What speaks against it where it applies."""
+    explains: Sequence[Identifier] = ()
+    """Rules that this one, being true, would make fire as well: they are less probable beside it."""
+    magnitude: Magnitude | None = None
+    """The most that the cause can do."""
     prior_ratio: Prior
     """Probability that it is the cause when `when` holds and nothing else is known; judged from recorded incidents, not calibrated."""
-    check_first: Annotated[Sequence[Sentence], Field(min_length=1)]
-    """What to look at, in this order."""
-    remedies: Annotated[Sequence[Remedy], Field(min_length=1)]
-    """What may be done about it."""
-
-
-class Rule(Advice):
-    """One row of the diagnosis table."""
-
-    id: Identifier
-    """Name of the rule and of its file."""
-    parent: Identifier | None
-    """The rule that has to fire before this one is reported."""
+    severity: Severity
+    """How urgent it is when it is true."""
     why: Sentence
     """The mechanism behind the symptom."""
     confirm: Sentence
     """The next measurement that proves or refutes it."""
-    severity: Severity
-    """How urgent it is when it is true."""
-    narrows: Sequence[Advice] = ()
-    """More precise causes; the first whose condition holds replaces bottleneck, title, prior, checks and remedies."""
+    check_first: Annotated[Sequence[Sentence], Field(min_length=1)]
+    """What to look at, in this order."""
+    remedies: Annotated[Sequence[Remedy], Field(min_length=1)]
+    """What may be done about it."""
     sources: Annotated[Sequence[Url], Field(min_length=1)]
     """Public records that the rule rests on."""
 
@@ -165,11 +204,19 @@ class Rule(Advice):
         return self
 
     def comparisons(self) -> Iterator[Comparison]:
-        """Every comparison of the rule."""
-        for advice in (self, *self.narrows):
-            yield from _leaves(advice.when)
-            for contradiction in advice.contradicted_by:
-                yield from _leaves(contradiction.when)
+        """Every comparison of the rule, that of its magnitude included."""
+        for condition in (self.when, *(hint.when for hint in self.objections), *(hint.when for hint in self.supported_by)):
+            yield from _leaves(condition)
+
+    @cached_property
+    def objections(self) -> Sequence[Hint]:
+        """What speaks against the rule: contradicted_by, and an effect larger than its magnitude."""
+        if self.magnitude is None:
+            return self.contradicted_by
+        largest = self.magnitude.at_most_ratio
+        too_large = Comparison(name="magnitude", metric=self.magnitude.metric, op=">", number=largest)
+        because = f"The slowdown is larger than this cause has been seen to make it, {plain(largest)} times at most"
+        return (*self.contradicted_by, Hint(because=because, when=too_large))
 
 
 def _leaves(condition: Condition) -> Iterator[Comparison]:
@@ -181,4 +228,7 @@ def _leaves(condition: Condition) -> Iterator[Comparison]:
                 yield from _leaves(part)
         case AnyOf():
             for part in condition.any:
+                yield from _leaves(part)
+        case AnyKnown():
+            for part in condition.any_known:
                 yield from _leaves(part)

@@ -107,17 +107,25 @@ class Serving:
         """The same of one among as many as a step takes [s]."""
         return self.burst_s(MOST_BATCHED)
 
+    @cached_property
+    def _in_turn_s(self) -> float:
+        """A request that is alone [s]."""
+        decode_s = self.step_s(LEAST_RUNNING, 0)
+        steps = self.timer.constants.residual_iterations + self._held_steps(0) + self.decode_steps
+        outside_s, prompt_s = self._server_s(1) + steps * decode_s, self._own_prompt_s(LEAST_RUNNING)
+        return outside_s + self._own_prompt_s(self.decode_steps * decode_s / (outside_s + prompt_s))
+
     def closed(self, concurrency: float) -> LoadState:
         """Steady state with `concurrency` requests in the system, each followed by the next as it ends.
 
         A = min(C, places); lam = (A - 1) / (decode steps + prefill steps) prompts of others arrive per step, as a request meets the rest of
-        a closed network (https://doi.org/10.1145/322186.322195); B = A x decode time / (TTFT + decode time), found by iteration.
+        a closed network (https://doi.org/10.1145/322186.322195); B = A x decode time / (TTFT + decode time), found by iteration. No
+        engine idles while requests wait: A of them take no longer than one after the other.
         """
         admitted = min(concurrency, self.most_admitted)
         share = admitted / self.groups
         lam = (admitted - 1) / self.groups / (self.decode_steps + self.prefill_steps) if admitted > 1 else 0.0
-        alone, running = self.burst_s(share), share
-        before, change_before = 0.0, 0.0
+        alone, running, before, change_before = self.burst_s(share), share, 0.0, 0.0
         for _ in range(MOST_ROUNDS):
             state = self._state(concurrency, admitted, running, lam, alone)
             inside_s = state.e2e_s - state.waiting.admission_s
@@ -127,7 +135,7 @@ class Serving:
             slope = (change - change_before) / (running - before) if change_before else -1.0
             before, change_before = running, change
             running = min(max(running - change / min(slope, -0.5), 0.0), share)
-        return state
+        return state.within(admitted * self._in_turn_s) if admitted > 1 else state
 
     def _prompts_in_steps(self, lam: float) -> tuple[float, float]:
         """(steps with prompts per decode step, prompt tokens of each) at `lam` prompts per step.
@@ -264,8 +272,7 @@ class Serving:
     def _at_rate(self, request_rps: float, step_s: float, between: Interference | None = None) -> LoadState | None:
         """Waiting and times where a step takes so long; `between` are the steps where they are at hand."""
         rate = request_rps / self.groups
-        running, lam, alone = rate * self.decode_steps * step_s, rate * step_s, self.alone_s
-        busy = rate * self.crowded_s
+        running, lam, alone, busy = rate * self.decode_steps * step_s, rate * step_s, self.alone_s, rate * self.crowded_s
         if busy >= 1 or (not self.prefill_first and lam * self.computed_tokens > self.token_budget):
             return None
         found = between or self._interference(running, lam)
@@ -288,4 +295,6 @@ class Serving:
         e2e_s = waiting.ttft_s + decode_s
         tpot_s = decode_s / (self.output_tokens - 1) if self.decode_steps else mean_step_s / self.tokens_per_step
         steps = found.decode, found.mixed, found.prompt_tokens, found.often, mean_step_s
-        return LoadState(request_rps * e2e_s, load, running * self.groups, *steps, tpot_s, waiting, e2e_s, request_rps, following_s)
+        return LoadState(
+            request_rps * e2e_s, load, running * self.groups, *steps, tpot_s, waiting, e2e_s, request_rps, following_s, longest_s
+        )

@@ -9,6 +9,7 @@ from app.domain.step_kernels import num_kernels
 from app.domain.step_work import ACTIVATION_BYTES, NO_CONTEXTS, Contexts, StepWork
 
 Part = Literal["memory", "compute", "communication", "overhead"]
+PARTS: tuple[Part, ...] = ("memory", "compute", "communication", "overhead")
 OVERLAP = 3.0
 """Reading and computing overlap: their joint time is this norm of both, between the larger (full overlap) and the sum (none)."""
 ALL_REDUCES_PER_LAYER = 2
@@ -43,13 +44,8 @@ class IterationTime(NamedTuple):
     @property
     def binds(self) -> Part:
         """The largest part."""
-        parts: dict[Part, float] = {
-            "memory": self.memory_s,
-            "compute": self.compute_s,
-            "communication": self.communication_s,
-            "overhead": self.overhead_s,
-        }
-        return max(parts, key=lambda name: parts[name])
+        times = self.memory_s, self.compute_s, self.communication_s, self.overhead_s
+        return PARTS[times.index(max(times))]
 
 
 class ExpertTimes(NamedTuple):

@@ -91,9 +91,9 @@ class StepConstant(Given):
     base: Annotated[float, Field(gt=0, le=1e9)]
     """Value without any effect: what an unknown engine or accelerator starts with."""
     low: Annotated[float, Field(gt=0, le=1e9)]
-    """10th percentile of the base over bootstrap draws of the series it was fitted to."""
+    """Least base among the fits that each leave out a family of models or a part of the published figures."""
     high: Annotated[float, Field(gt=0, le=1e9)]
-    """90th percentile."""
+    """Largest one."""
     most: Annotated[float, Field(gt=0, le=1e9)] | None = None
     """Physical limit that the product of effects approaches and never passes."""
     effects: tuple[Effect, ...] = ()

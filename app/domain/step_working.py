@@ -39,7 +39,7 @@ def _constant_steps(model: StepModel, found: StepClass, constants: Constants) ->
             product if constant.most is None else _bent(product, plain(constant.most)),
             getattr(constants, constant.name),
             _unit(constant),
-            f"{_source(model, constant)}; base {plain(constant.low)} to {plain(constant.high)} (10-90 %)",
+            f"{_source(model, constant)}; base {plain(constant.low)} to {plain(constant.high)} (without single families or series)",
             basis=basis,
         )
 

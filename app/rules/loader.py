@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from importlib.resources.abc import Traversable
+from typing import Any
 
 import yaml
 from pydantic import ValidationError
@@ -14,7 +15,11 @@ class BrokenRule(Exception):
     """A rule file that cannot be used; the message names the file and the field."""
 
 
-class _UniqueKeys(yaml.SafeLoader):
+_SafeLoader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+"""The parser in C where the library has it: ten times as fast, and every start reads all rules."""
+
+
+class _UniqueKeys(_SafeLoader):  # type: ignore[misc]
     """Refuses a key that is given twice, of which YAML would silently keep the last."""
 
 
@@ -40,7 +45,7 @@ def load_rules(directory: Traversable | None = None) -> Sequence[Rule]:
     if not found:
         raise BrokenRule(f"{place}: holds no rule files")
     rules = {file.name: _rule(file) for file in found}
-    _check_parents(rules)
+    _check_references(rules)
     return tuple(rules.values())
 
 
@@ -66,22 +71,32 @@ def _path(location: Sequence[str | int]) -> str:
         str(part)
         for position, part in enumerate(location)
         if not (
-            part in ("all", "any", "comparison")
+            part in ("all", "any", "any_known", "comparison")
             and position
             and (location[position - 1] == "when" or isinstance(location[position - 1], int))
         )
     )
 
 
-def _check_parents(rules: Mapping[str, Rule]) -> None:
-    parents = {rule.id: rule.parent for rule in rules.values()}
+def _check_references(rules: Mapping[str, Rule]) -> None:
+    by_id = {rule.id: rule for rule in rules.values()}
     for name, rule in rules.items():
-        if rule.parent is not None and rule.parent not in parents:
-            raise BrokenRule(f"{name}: parent: there is no rule {rule.parent!r}")
-        seen = {rule.id}
-        above = rule.parent
-        while above is not None:
-            if above in seen:
-                raise BrokenRule(f"{name}: parent: {rule.id} is its own ancestor")
-            seen.add(above)
-            above = parents.get(above)
+        for field, others in (("parents", rule.parents), ("explains", rule.explains)):
+            for other in others:
+                if other not in by_id:
+                    raise BrokenRule(f"{name}: {field}: there is no rule {other!r}")
+                if other == rule.id:
+                    raise BrokenRule(f"{name}: {field}: names the rule itself")
+        if rule.id in _ancestors(rule, by_id):
+            raise BrokenRule(f"{name}: parents: {rule.id} is its own ancestor")
+
+
+def _ancestors(rule: Rule, rules: Mapping[str, Rule]) -> set[str]:
+    found: set[str] = set()
+    waiting = [name for name in rule.parents if name in rules]
+    while waiting:
+        name = waiting.pop()
+        if name not in found:
+            found.add(name)
+            waiting += [parent for parent in rules[name].parents if parent in rules]
+    return found

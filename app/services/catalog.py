@@ -153,6 +153,7 @@ class CatalogHolder:
                 engines=tuple(self._bundled_files.engines.values()),
                 steps=self._bundled_files.steps,
                 calibrations=Calibrations(read.calibrations),
+                profiles=read.profiles,
             )
             self._state = read.state
             return True

@@ -1,63 +1,164 @@
 """Use case: diagnose what a caller measured."""
 
-import difflib
 from collections.abc import Mapping, Sequence
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field, ValidationError, model_validator
+from pydantic_core import InitErrorDetails
 
 from app.domain.catalog import Catalog
 from app.domain.deployment import Deployment
 from app.domain.diagnosis import diagnose as diagnose_observation
-from app.domain.errors import UnknownName
-from app.domain.evidence import OBJECTIVES
 from app.domain.finding import Diagnosis
-from app.domain.json_pointer import json_pointer
 from app.domain.metrics import Metrics
-from app.domain.rule import Figure, Rule
-from app.domain.symptoms import Observation
-from app.domain.value import Value
+from app.domain.observation import Observation
+from app.domain.provenance import Note
+from app.domain.rule import Rule
+from app.domain.symptoms_batch import PREALLOCATING_ENGINES
+from app.domain.thresholds import MAX_THRESHOLDS, ThresholdFigure, ThresholdName
+from app.domain.value import Given
 from app.domain.workload import Slo, Workload
+from app.services.expectation import expectation_of
+from app.services.measured import MAX_REPLICAS, MAX_RESULTS_FILES, Measured, Replica, ResultsFile, Scrapes, ScrapeText, measured
+from app.services.requests import GpuRef, ModelRef, Name
+from app.services.thresholds import PROFILE_THRESHOLD_UNKNOWN, check_names, targets_of
 from app.services.versions import versions_of
 
-MAX_THRESHOLDS = 200
+MAX_NAMED_UNREAD = 20
+_DOUBTS: frozenset[str] = frozenset(
+    {
+        "beyond_last_bucket",
+        "gone_engines",
+        "lifetime_averages",
+        "new_engines",
+        "no_expectation",
+        "no_request_finished",
+        "out_of_range",
+        "restarted",
+        "seconds_disagree",
+        "wide_bucket",
+        PROFILE_THRESHOLD_UNKNOWN,
+    }
+)
+"""Codes of what was read that make the conclusion less sure."""
 
-ThresholdName = Annotated[str, Field(max_length=130)]
+
+def _as_list(value: object) -> object:
+    return [value] if isinstance(value, str) else value
 
 
-class DiagnoseRequest(Value):
+Part = Literal["silent", "not_evaluated"]
+
+
+class DiagnoseRequest(Given):
     """What was measured, and what it ought to be."""
 
-    metrics: Metrics
-    """What the engine shows now."""
+    metrics: Metrics | None = None
+    """What the engine shows now; beside scrapes or results files it adds to them and replaces what they say."""
+    prometheus: Scrapes | ScrapeText | None = None
+    """The engine's metrics endpoint: one scrape as text, or one or two with the seconds between them."""
+    dcgm: Scrapes | ScrapeText | None = None
+    """The exporter of the accelerators, or of the host, scraped beside it."""
+    replicas: Annotated[Sequence[Replica], Field(max_length=MAX_REPLICAS)] = ()
+    """Several replicas that share the traffic: their differences are symptoms."""
+    benchmark: Annotated[Sequence[ResultsFile], BeforeValidator(_as_list), Field(max_length=MAX_RESULTS_FILES)] = ()
+    """Results files of one sweep (vLLM bench serve, SGLang bench_serving, GuideLLM, AIPerf or GenAI-Perf, llm-d); the heaviest load is
+    diagnosed, the lightest beside it."""
     baseline: Metrics | None = None
     """What it showed under the same kind of load when all was well."""
+    lightest: Metrics | None = None
+    """What the same set-up showed at the lowest load of a sweep, of which `metrics` are a higher one; replaces that of `benchmark`."""
     slo: Slo | None = None
     """The latency objectives."""
+    model: ModelRef | None = None
+    """The model; with `gpu` and `deployment` the planner's own expectation is the baseline where there is none."""
+    gpu: GpuRef | None = None
+    """The accelerator."""
     deployment: Deployment | None = None
     """How the engine runs."""
     workload: Workload | None = None
     """What the traffic is meant to be."""
-    thresholds: Annotated[Mapping[ThresholdName, Figure], Field(max_length=MAX_THRESHOLDS)] = {}
+    thresholds: Annotated[Mapping[ThresholdName, ThresholdFigure], Field(max_length=MAX_THRESHOLDS)] = {}
     """Thresholds to use instead of the rules' own, by the name that the evidence shows (`kv_near_full.kv_full`), or default objectives
     (`objective.ttft_s`); absolute, in the unit of the metric."""
+    profile: Name | None = None
+    """A saved profile: its thresholds apply where `thresholds` does not name them, its objectives where there is no `slo`."""
+    include: Annotated[Sequence[Part], Field(max_length=2)] = ("silent", "not_evaluated")
+    """Which of the rules that do not fire to list: those that do not apply (silent), and those that could not be evaluated."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _something_measured(cls, given: Any) -> Any:
+        sources = ("prometheus", "dcgm", "replicas", "benchmark")
+        if isinstance(given, dict) and given.get("metrics") is None and not any(given.get(name) for name in sources):
+            missing = InitErrorDetails(type="missing", loc=("metrics",), input=given)
+            raise ValidationError.from_exception_data(cls.__name__, [missing])
+        return given
+
+    @model_validator(mode="after")
+    def _model_on_gpu(self) -> "DiagnoseRequest":
+        if (self.model is None) != (self.gpu is None):
+            raise ValueError("the planner's expectation needs model and gpu together")
+        return self
+
+    @property
+    def is_large(self) -> bool:
+        """Whether texts have to be read, which takes longer than the diagnosis."""
+        return bool(self.prometheus or self.dcgm or self.replicas or self.benchmark)
 
 
 def diagnose(catalog: Catalog, rules: Sequence[Rule], request: DiagnoseRequest) -> Diagnosis:
-    """The probable bottlenecks behind the metrics of a request; raises UnknownName for a threshold that no rule has."""
-    _check_names(request.thresholds, rules)
-    observation = Observation(request.metrics, request.baseline, request.slo, request.deployment, request.workload)
-    return diagnose_observation(rules, observation, overrides=request.thresholds, versions=versions_of(catalog))
+    """The probable bottlenecks behind what a request gives; raises UnknownName for a threshold that no rule has or a
+    profile that there is not, PlannerError."""
+    check_names(request.thresholds, rules)
+    profile = None if request.profile is None else catalog.profile(request.profile)
+    targets = targets_of(profile, request.thresholds, request.slo, rules)
+    found = measured(
+        metrics=request.metrics,
+        prometheus=request.prometheus,
+        dcgm=request.dcgm,
+        replicas=request.replicas,
+        benchmark=request.benchmark,
+    )
+    deployment = request.deployment
+    if deployment is None and found.engine in PREALLOCATING_ENGINES:
+        deployment = Deployment.model_validate({"engine": found.engine})
+    expectation = None
+    if request.model is not None and request.gpu is not None:
+        expectation, notes = expectation_of(
+            catalog, request.model, request.gpu, deployment or Deployment(), found.metrics, request.workload
+        )
+        found.notes += notes
+    found.notes += targets.notes
+    observation = Observation(
+        found.metrics,
+        request.baseline,
+        targets.slo,
+        deployment,
+        request.workload,
+        expectation,
+        found.replicas,
+        request.lightest or found.lightest,
+    )
+    answer = diagnose_observation(rules, observation, overrides=targets.overrides, versions=versions_of(catalog))
+    return _with_what_was_read(answer, found, request)
 
 
-def _check_names(thresholds: Mapping[str, float], rules: Sequence[Rule]) -> None:
-    if not thresholds:
-        return
-    known = {*OBJECTIVES, *(f"{rule.id}.{comparison.name}" for rule in rules for comparison in rule.comparisons())}
-    for name in thresholds:
-        if name not in known:
-            nearest = tuple(difflib.get_close_matches(name, known, n=5, cutoff=0.5))
-            hint = f"; nearest: {', '.join(nearest)}" if nearest else ""
-            raise UnknownName(
-                f"no threshold is called {name!r}{hint}", nearest=nearest, field=json_pointer("thresholds", name), value=thresholds[name]
-            )
+def _with_what_was_read(answer: Diagnosis, found: Measured, request: DiagnoseRequest) -> Diagnosis:
+    baseline = request.baseline or Metrics()
+    unread = [*found.unread, *baseline.unread]
+    warnings = [*answer.warnings, *(note for note in found.notes if note.code in _DOUBTS)]
+    if unread:
+        more = f" and {len(unread) - MAX_NAMED_UNREAD} more" if len(unread) > MAX_NAMED_UNREAD else ""
+        named = ", ".join(repr(name[:60]) for name in unread[:MAX_NAMED_UNREAD])
+        message = f"Not read, because no rule knows them: {named}{more}. /openapi.json lists the metrics under Metrics."
+        warnings.append(Note(code="metric_not_read", message=message))
+    assumptions = [note for note in (*found.notes, *baseline.reading_notes) if note.code not in _DOUBTS]
+    return answer.model_copy(
+        update={
+            "assumptions": [*answer.assumptions, *assumptions],
+            "warnings": warnings,
+            "silent": answer.silent if "silent" in request.include else [],
+            "not_evaluated": answer.not_evaluated if "not_evaluated" in request.include else [],
+        }
+    )

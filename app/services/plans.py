@@ -173,8 +173,8 @@ def _contents(catalog: Catalog, details: AnyPlanInput | Plan, request: BaseModel
 
 
 def _named(request: BaseModel, field: str, look_up: Callable[[str], Any]) -> str | None:
-    """Slug of what the request names there; None when it names nothing or describes it inline."""
-    given = getattr(request, field, None)
+    """Slug of what the request, or the plan that it prices, names there; None when it names nothing or describes it inline."""
+    given = getattr(getattr(request, "plan", None) or request, field, None)
     return _slug(look_up, given) if isinstance(given, str) else None
 
 

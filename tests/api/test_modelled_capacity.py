@@ -98,6 +98,17 @@ def test_measured_figures_take_the_place_of_modelled_ones(client: TestClient) ->
     assert "cannot be held as measured: ttft_p95 2.5 s > 2 s" in constraints(slow)["slo"]["note"]
 
 
+def test_a_fleet_without_a_steady_state_is_said_so(client: TestClient) -> None:
+    """Sized by what one replica ends at most, which requests that arrive at random do not leave it."""
+    long = {"peak_rps": 5, "input_tokens": 60000, "output_tokens": 100}
+    body = {"model": "deepseek-v3", "gpu": "mi300x-192gb", "deployment": {"tp": 4, "engine": "sglang"}, "workload": long}
+    answer = client.post("/capacity", json=body | {"slo": {"ttft_p95_s": 2}, "redundancy_ratio": 1}).json()
+    assert answer["expected"] is None
+    (said,) = (note["message"] for note in answer["warnings"] if note["code"] == "saturated")
+    assert "add replicas" in said
+    assert "measured" not in said
+
+
 def test_a_fleet_that_the_model_finds_too_small_is_said_so(client: TestClient) -> None:
     answer = ask(client, measured={"output_tokens_per_s": 9000, "input_tokens_per_s": 90_000, "e2e_s": 2, "concurrency": 200})
     assert answer["expected"] is None

@@ -98,7 +98,7 @@ def _resolved(answer: Operation) -> Operation:
 
 def test_what_changes_stored_things_needs_the_scope_write() -> None:
     reading = {(method, path) for method, path, operation in OPERATIONS if operation.get("security", [{}])[0].get("bearer") == ["read"]}
-    stored = [(method, path) for method, path, _ in OPERATIONS if path.startswith(("/gpus", "/models", "/plans"))]
+    stored = [(method, path) for method, path, _ in OPERATIONS if path.startswith(("/gpus", "/models", "/plans", "/diagnosis-profiles"))]
     changing = {(method, path) for method, path in stored if method != "GET" and not path.endswith("/recompute")}
     assert changing
     assert not changing & reading

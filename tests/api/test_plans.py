@@ -124,6 +124,13 @@ def test_a_list_is_filtered_by_all_that_is_given(client: TestClient, save: Save)
     assert listed(owner="somebody else") == set()
 
 
+def test_the_price_of_a_fleet_is_found_by_its_model(client: TestClient, save: Save) -> None:
+    fleet = MEMORY | {"workload": {"peak_rps": 1, "input_tokens": 100, "output_tokens": 10}}
+    saved = save(kind="cost", request={"plan": fleet}).json()
+    assert (saved["model"], saved["gpu"]) == ("llama-3.1-70b", "h100-sxm-80gb")
+    assert ids(client.get("/plans", params={"model": "llama-3.1-70b", "kind": "cost"})) == [saved["id"]]
+
+
 def test_pages_go_from_the_newest_to_the_oldest_plan(client: TestClient, save: Save) -> None:
     owner = f"team-{uuid4()}"
     saved = {save(owner=owner).json()["id"] for _ in range(5)}

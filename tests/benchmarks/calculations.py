@@ -27,6 +27,9 @@ from tests.serving import environment, free_port, serving
 DEPLOYMENT = {"tp": 4, "weights": "fp8"}
 NAMES = {"model": "llama-3.1-70b", "gpu": "h100-sxm-80gb", "deployment": DEPLOYMENT}
 ON_VLLM = {**DEPLOYMENT, "engine": "vllm"}
+LOAD = {"input_tokens": 4000, "output_tokens": 500, "concurrency": 64}
+MOST_S = 2e-3
+"""CPU of a whole request that answers about speed may take."""
 TRAFFIC = {
     "workload": {"peak_rps": 100, "input_tokens": {"mean": 4000, "p95": 12000}, "output_tokens": 500},
     "slo": {"ttft_p95_s": 2, "tpot_p95_s": 0.04},
@@ -34,11 +37,19 @@ TRAFFIC = {
 
 
 class Case(NamedTuple):
-    """A request to an endpoint, and the most that it may cost beside the bare route."""
+    """A request to an endpoint, and the most that it may cost: beside the bare route, or in CPU time."""
 
     endpoint: str
     body: dict[str, Any]
     goal_ratio: float | None = None
+    goal_s: float | None = None
+
+    @property
+    def goal(self) -> str:
+        """The goal for people."""
+        if self.goal_s is not None:
+            return f"{self.goal_s * 1e3:g} ms"
+        return "none" if self.goal_ratio is None else f"ratio {self.goal_ratio:g}"
 
 
 CASES: dict[str, Case] = {
@@ -49,9 +60,10 @@ CASES: dict[str, Case] = {
     "`/memory`, engine vllm": Case("memory", {**NAMES, "deployment": ON_VLLM}),
     "`/memory`, engine vllm, which fails": Case("memory", {**NAMES, "deployment": {"tp": 2, "engine": "vllm"}}),
     "`/concurrency`": Case("concurrency", {**NAMES, "tokens_per_sequence": 8000}, goal_ratio=1.5),
-    "`/performance`": Case("performance", {**NAMES, "input_tokens": 4000, "output_tokens": 500, "concurrency": 64}, goal_ratio=2.5),
-    "`/capacity`": Case("capacity", {**NAMES, **TRAFFIC}, goal_ratio=2.0),
-    "`/capacity`, engine vllm": Case("capacity", {**NAMES, **TRAFFIC, "deployment": ON_VLLM}, goal_ratio=3.6),
+    "`/performance`": Case("performance", {**NAMES, **LOAD}, goal_s=MOST_S),
+    "`/performance`, engine vllm": Case("performance", {**NAMES, **LOAD, "deployment": ON_VLLM}, goal_s=MOST_S),
+    "`/capacity`": Case("capacity", {**NAMES, **TRAFFIC}, goal_s=MOST_S),
+    "`/capacity`, engine vllm": Case("capacity", {**NAMES, **TRAFFIC, "deployment": ON_VLLM}, goal_s=MOST_S),
     "`/cost`": Case(
         "cost",
         {
@@ -62,11 +74,11 @@ CASES: dict[str, Case] = {
         goal_ratio=2.0,
     ),
 }
-ROUNDS, REQUESTS_PER_ROUND, WARM_UP = 7, 400, 100
+ROUNDS, REQUESTS_PER_ROUND, WARM_UP = 25, 100, 100
 
 
 class Figure(NamedTuple):
-    """CPU seconds per request, medians over the rounds, and the median of the rounds' ratios."""
+    """CPU seconds per request of the quietest round, for others on the machine only add to it, and the median of the rounds' ratios."""
 
     service_s: float
     bare_s: float
@@ -150,7 +162,7 @@ def measure() -> dict[str, Figure]:
                 ]
                 service, bare = zip(*pairs, strict=True)
                 ratio = statistics.median(one / other for one, other in pairs)
-                figures[name] = Figure(statistics.median(service), statistics.median(bare), ratio)
+                figures[name] = Figure(min(service), min(bare), ratio)
     return figures
 
 
@@ -158,8 +170,8 @@ def table(figures: dict[str, Figure]) -> str:
     """The figures as Markdown."""
     lines = ["| endpoint | CPU per request | bare route | ratio | goal |", "|---|---|---|---|---|"]
     for name, figure in figures.items():
-        goal = CASES[name].goal_ratio or "none"
-        lines.append(f"| {name} | {figure.service_s * 1e6:.0f} us | {figure.bare_s * 1e6:.0f} us | {figure.ratio:.2f} | {goal} |")
+        times = f"{figure.service_s * 1e6:.0f} us | {figure.bare_s * 1e6:.0f} us | {figure.ratio:.2f}"
+        lines.append(f"| {name} | {times} | {CASES[name].goal} |")
     return "\n".join(lines)
 
 

@@ -1,5 +1,6 @@
 """What the reader of a capacity answer is told, and what he is not told without reason."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -81,7 +82,7 @@ def test_what_no_number_of_replicas_holds_is_told_by_its_constraint() -> None:
 
 def test_bounds_are_told_apart_from_measurements() -> None:
     bound = constraints_of(Sizing(demand_of(Workload.model_validate(BALANCED)), MEASURED, None, None, None, None))
-    assert codes(constraints=[item.model_copy(update={"basis": "bound"}) for item in bound]) == {"speed_is_a_bound"}
+    assert codes(constraints=[replace(item, basis="bound") for item in bound]) == {"speed_is_a_bound"}
 
 
 def test_a_replica_that_does_not_serve_is_told() -> None:

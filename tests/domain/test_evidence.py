@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from app.domain.evidence import Evaluator, Evidence
 from app.domain.metrics import Metrics
+from app.domain.observation import Observation
 from app.domain.rule import AllOf, AnyOf, Comparison, Condition
-from app.domain.symptoms import Observation
+from app.domain.thresholds import Overrides
 from app.domain.workload import Slo
 
 
@@ -22,8 +23,21 @@ def compare(metric: str, op: Any, **reference: Any) -> Comparison:
 
 def line(comparison: Comparison, observation: Observation, overrides: Mapping[str, float] | None = None) -> Evidence:
     """The evidence of a comparison that can be made."""
-    (found,) = Evaluator(observation, overrides or {}, "rule").compare(comparison).evidence
+    (found,) = Evaluator(observation, Overrides(overrides or {}), "rule").compare(comparison).evidence
     return found
+
+
+def test_a_replaced_threshold_says_who_replaced_it() -> None:
+    observation, comparison = Observation(Metrics(kv_cache_usage_ratio=0.5)), compare("kv_cache_usage_ratio", ">", number=0.9)
+    name = "rule.threshold"
+    for overrides, expected in (
+        (Overrides(), (0.9, "rule")),
+        (Overrides(profile={name: 0.4}), (0.4, "profile")),
+        (Overrides({name: 0.3}, {name: 0.4}), (0.3, "request")),
+        (Overrides({"other.threshold": 0.3}, {name: 0.0}), (0.0, "profile")),
+    ):
+        (found,) = Evaluator(observation, overrides, "rule").compare(comparison).evidence
+        assert (found.threshold, found.threshold_from, found.held) == (*expected, expected[0] < 0.5)
 
 
 # Kleene's tables, by comparisons that are true, false and unknown for these metrics.

@@ -250,3 +250,13 @@ def test_rates_that_prompts_alone_outrun_have_no_steady_state() -> None:
     assert of.open(0.5 / of.crowded_s) is not None
     assert of.open(1.01 / of.crowded_s) is None
     assert of.open(1e9) is None
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang", "tensorrt-llm"])
+@pytest.mark.parametrize("run", [None, 10], ids=["steady", "run"])
+def test_requests_at_once_are_not_slower_than_one_after_the_other(engine: str, run: float | None) -> None:
+    of = serving(model="gpt-oss-120b", lengths=Lengths(100_000, 100), run=run, engine=engine, weights=None)
+    rates = [of.closed(concurrency).request_rps for concurrency in (1, 2, 3, 4)]
+    assert min(rates[1:]) >= rates[0] * (1 - 1e-3)
+    for concurrency in (2, 4):
+        holds_together(of.closed(concurrency), of)

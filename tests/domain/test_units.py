@@ -20,10 +20,15 @@ from app.domain.value import Value
 UNIT_ELSEWHERE = {
     ("Constraint", "demand"),
     ("Constraint", "per_replica"),
+    ("Step", "value"),  # its unit beside it
     ("Evidence", "observed"),  # the metric's name beside it
     ("Evidence", "threshold"),
+    ("Evidence", "baseline"),
+    ("Scrapes", "seconds_between"),  # the unit comes first
     ("Comparison", "number"),
     ("DiagnoseRequest", "thresholds"),
+    ("DiagnosisProfile", "thresholds"),
+    ("ProfileInput", "thresholds"),
     ("Difference", "change"),  # relative
     ("TokenLengths", "mean"),  # always the value of a field called *_tokens or tokens_per_*
     ("TokenLengths", "p50"),
@@ -59,15 +64,23 @@ UNIT_ELSEWHERE = {
 VERSIONS = ("revision", "version", "capability")
 
 
-def value_types() -> Iterator[type[BaseModel]]:
+def value_types() -> Iterator[type]:
+    """Values, and the plain records that answers hold."""
     for module in pkgutil.iter_modules(app.domain.__path__):
-        importlib.import_module(f"app.domain.{module.name}")
+        members = vars(importlib.import_module(f"app.domain.{module.name}")).values()
+        yield from (kind for kind in members if isinstance(kind, type) and hasattr(kind, "__pydantic_config__"))
     pending = list(Value.__subclasses__())
     while pending:
         kind = pending.pop()
         pending += kind.__subclasses__()
         if kind.__module__.startswith(("app.domain.", "app.services.")):
             yield kind
+
+
+def fields_of(kind: type) -> Mapping[str, object]:
+    if issubclass(kind, BaseModel):
+        return {name: field.annotation for name, field in kind.model_fields.items()}
+    return typing.get_type_hints(kind)
 
 
 def holds_a_number(annotation: object) -> bool:
@@ -77,7 +90,7 @@ def holds_a_number(annotation: object) -> bool:
     return annotation in (int, float)
 
 
-def is_named(kind: type[BaseModel], name: str) -> bool:
+def is_named(kind: type, name: str) -> bool:
     return (
         name.endswith((*UNIT_SUFFIXES, *SHAPE_SUFFIXES, *VERSIONS))
         or name.startswith(UNIT_PREFIXES)
@@ -90,15 +103,15 @@ def test_every_numeric_field_names_its_unit() -> None:
     unnamed = sorted(
         f"{kind.__module__}.{kind.__name__}.{name}"
         for kind in set(value_types())
-        for name, field in kind.model_fields.items()
-        if holds_a_number(field.annotation) and not is_named(kind, name)
+        for name, annotation in fields_of(kind).items()
+        if holds_a_number(annotation) and not is_named(kind, name)
     )
     assert unnamed == []
 
 
 def test_the_walk_finds_types_and_numbers() -> None:
     names = {kind.__name__ for kind in value_types()}
-    assert {"Deployment", "Gpu", "MemoryAnswer", "CapacityRequest", "Constraint"} <= names
+    assert {"Deployment", "Gpu", "MemoryAnswer", "CapacityRequest", "Constraint", "Step"} <= names
     assert holds_a_number(float | None)
     assert holds_a_number(list[int])
     assert not holds_a_number(str | None)
