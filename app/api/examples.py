@@ -64,7 +64,6 @@ HF_CONFIG: Example = {
 PROFILE: Example = {
     "name": "chat",
     "owner": "platform",
-    "notes": "First tokens within a second; the KV cache is meant to be full.",
     "thresholds": {"kv_near_full.kv_full": 0.98, "objective.tpot_s": 0.05},
     "slo": {"ttft_p95_s": 1},
 }

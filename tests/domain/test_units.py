@@ -53,6 +53,9 @@ UNIT_ELSEWHERE = {
     ("RowError", "after"),
     ("RowError", "measured"),
     ("CalibrationRow", "point"),  # a number in an order
+    *(("SimulatedFigure", name) for name in ("value", "low", "high")),  # always the value of a field that names its unit
+    *(("SimulatedLoad", name) for name in ("running", "waiting")),  # requests
+    *(("SimulatedOutcomes", name) for name in ("finished", "rejected", "timed_out", "failed", "in_flight")),  # requests
     ("AlertRule", "threshold"),  # the metric in its expression
     ("Panel", "limit"),  # its unit beside it
     ("OptimisationStep", "order"),  # a number in an order
