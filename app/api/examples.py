@@ -21,7 +21,6 @@ INLINE_GPU: Example = {"memory_bytes": 80_000_000_000, "memory_bandwidth_bytes_p
 OWN_GPU: Example = {
     "slug": "lab-accelerator-96gb",
     "name": "Lab accelerator 96 GB",
-    "vendor": "in-house",
     "memory_bytes": 96_000_000_000,
     "memory_bandwidth_bytes_per_s": 4.0e12,
     "peak_flops_per_s": {"bf16": 800e12, "fp8": 1600e12},
@@ -59,7 +58,6 @@ HF_CONFIG: Example = {
     "vocab_size": 128_256,
     "max_position_embeddings": 131_072,
     "tie_word_embeddings": True,
-    "torch_dtype": "bfloat16",
 }
 PROFILE: Example = {
     "name": "chat",

@@ -53,6 +53,10 @@ UNIT_ELSEWHERE = {
     ("RowError", "after"),
     ("RowError", "measured"),
     ("CalibrationRow", "point"),  # a number in an order
+    ("ReplicaLost", "replica"),  # its number
+    ("SimulatedClients", "max_retries"),
+    ("SimulationRequest", "max_waiting"),  # requests
+    ("SimulationRequest", "seeds"),  # how many, or which
     *(("SimulatedFigure", name) for name in ("value", "low", "high")),  # always the value of a field that names its unit
     *(("SimulatedLoad", name) for name in ("running", "waiting")),  # requests
     *(("SimulatedOutcomes", name) for name in ("finished", "rejected", "timed_out", "failed", "in_flight")),  # requests
