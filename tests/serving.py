@@ -17,6 +17,13 @@ from typing import Any
 
 CLONE = Path(__file__).parent.parent
 READY_WITHIN_S = 60.0
+OPEN_TO_OTHERS = all(
+    parent.stat().st_mode & 0o001
+    for path in (Path(sys.executable).absolute(), Path(sys.executable).resolve(), Path(sys.prefix), Path(__file__).resolve())
+    for parent in (path, *path.parents)
+    if parent.is_dir()
+)
+"""Other accounts reach the environment, the interpreter that it links to, and the clone."""
 
 
 @dataclass(frozen=True)

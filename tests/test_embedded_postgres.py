@@ -17,9 +17,9 @@ import psycopg
 import pytest
 
 from app.embedded_postgres import EmbeddedPostgres, EmbeddedPostgresError
+from tests.serving import OPEN_TO_OTHERS
 
 AS_ROOT = os.geteuid() == 0
-OPEN_PYTHON = all(p.stat().st_mode & 0o001 for p in (q for e in (sys.executable, __file__) for q in Path(e).resolve().parents))
 ROOT_ONLY = pytest.mark.skipif(not AS_ROOT, reason="only root runs the server under another account")
 
 pytestmark = pytest.mark.slow  # the fast tests use the server all the same
@@ -244,7 +244,7 @@ def test_root_is_told_of_a_parent_that_nobody_can_enter(root: Path) -> None:
 
 
 @ROOT_ONLY
-@pytest.mark.skipif(not OPEN_PYTHON, reason="this interpreter is closed to other accounts")
+@pytest.mark.skipif(not OPEN_TO_OTHERS, reason="this interpreter or clone is closed to other accounts")
 def test_another_account_is_told_that_it_cannot_write(root: Path) -> None:
     root.chmod(0o755)
     (root / "own").mkdir(mode=0o755)

@@ -16,7 +16,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.serving import Server, run, serving
+from tests.serving import OPEN_TO_OTHERS, Server, run, serving
 
 pytestmark = pytest.mark.slow
 
@@ -170,10 +170,7 @@ def test_a_directory_that_cannot_be_used_is_named(data_dir: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else; otherwise every test here runs as a normal user")
-@pytest.mark.skipif(
-    not all(p.stat().st_mode & 0o001 for e in (sys.executable, __file__) for p in Path(e).resolve().parents),
-    reason="this interpreter or clone is closed to other accounts",
-)
+@pytest.mark.skipif(not OPEN_TO_OTHERS, reason="this interpreter or clone is closed to other accounts")
 def test_a_normal_user_needs_nothing_else(data_dir: Path) -> None:
     user = pwd.getpwnam("nobody")
     shutil.chown(data_dir, user.pw_uid, user.pw_gid)
