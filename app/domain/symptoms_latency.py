@@ -42,7 +42,7 @@ def _share_of_ttft(part: str, statistics: Sequence[str] = STATISTICS) -> Symptom
                 found.append(reading)
         if found:
             return tuple(found)
-        order = [statistic for statistic in ("p95", "p99", "p50", "mean") if statistic in statistics]
+        order = [statistic for statistic in ("p95", "p99", "p90", "p50", "mean") if statistic in statistics]
         known = (statistic for latency in ("ttft", part) for statistic in order if metrics.latency(latency, statistic) is not None)
         wanted = next(known, order[0])
         return Absent(tuple(f"{each}_{wanted}_s" for each in ("ttft", part) if metrics.latency(each, wanted) is None))

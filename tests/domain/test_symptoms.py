@@ -141,6 +141,11 @@ def test_every_symptom_can_be_read_from_any_metrics(metrics: dict[str, float]) -
             assert all(0 <= reading.value <= NEVER for reading in sight)
 
 
+def test_share_at_a_percentile_that_only_one_side_has_asks_for_the_other() -> None:
+    sight = read("queue_time_share_of_ttft", observe({"queue_time_p50_s": 1, "ttft_p50_s": 2, "ttft_p90_s": 3}))
+    assert sight == Absent(("queue_time_p90_s",))
+
+
 @pytest.mark.parametrize(
     ("metrics", "code"),
     [
