@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
 from app.domain.evidence import Evaluator, Verdict
 from app.domain.observation import Observation
@@ -49,6 +50,7 @@ def evaluate(rules: Sequence[Rule], observation: Observation, overrides: Overrid
     own = {rule.id: evaluators[rule.id].evaluate(rule.when) for rule in rules}
     parents = {rule.id: rule.parents for rule in rules}
 
+    @cache  # most rules share their parents
     def under_parents(rule_id: str) -> Verdict:
         if not parents[rule_id]:
             return own[rule_id]

@@ -60,19 +60,18 @@ class Distribution:
 
     def read(self, window: Window) -> Iterator[Figure]:
         """Figures of the first name that the window holds."""
-        for each in self.of:
-            histogram = window.histogram(each)
-            if histogram is None:
-                continue
-            for name, share in LEVELS.items():
-                found = histogram.quantile(share)
-                if found is not None:
-                    bounds = (found.lower * self.factor, found.upper * self.factor)
-                    how = f"{name} of the buckets, interpolated"
-                    yield Figure(self.metric.format(name), found.value * self.factor, str(each), how, bounds)
-            if histogram.mean is not None:
-                yield Figure(self.metric.format("mean"), histogram.mean * self.factor, str(each), "sum / count")
+        first = window.first_histogram(self.of)
+        if first is None:
             return
+        series, histogram = first
+        for name, share in LEVELS.items():
+            found = histogram.quantile(share)
+            if found is not None:
+                bounds = (found.lower * self.factor, found.upper * self.factor)
+                how = f"{name} of the buckets, interpolated"
+                yield Figure(self.metric.format(name), found.value * self.factor, str(series), how, bounds)
+        if histogram.mean is not None:
+            yield Figure(self.metric.format("mean"), histogram.mean * self.factor, str(series), "sum / count")
 
     def names(self) -> Iterator[str]:
         """Names that it looks for."""
@@ -89,12 +88,9 @@ class Mean:
 
     def read(self, window: Window) -> Iterator[Figure]:
         """Figures of the first name that the window holds."""
-        for each in self.of:
-            histogram = window.histogram(each)
-            if histogram is not None:
-                if histogram.mean is not None:
-                    yield Figure(self.metric, histogram.mean, str(each), "sum / count")
-                return
+        first = window.first_histogram(self.of)
+        if first is not None and first[1].mean is not None:
+            yield Figure(self.metric, first[1].mean, str(first[0]), "sum / count")
 
     def names(self) -> Iterator[str]:
         """Names that it looks for."""
@@ -115,14 +111,14 @@ class Occupancy:
 
     def read(self, window: Window) -> Iterator[Figure]:
         """The mean, from the first name that the window holds."""
-        for each in self.of:
-            histogram = window.histogram(each)
-            if histogram is not None:
-                mean, total, length = histogram.mean, histogram.total, window.seconds
-                many = histogram.num_values >= MIN_REQUESTS * window.num_engines
-                if mean is not None and total is not None and length and many and mean <= MOST_OF_WINDOW_RATIO * length:
-                    yield Figure(self.metric, total / length / window.num_engines, f"{each}_sum", "increase / seconds (Little's law)")
-                return
+        first = window.first_histogram(self.of)
+        if first is None:
+            return
+        series, histogram = first
+        mean, total, length = histogram.mean, histogram.total, window.seconds
+        many = histogram.num_values >= MIN_REQUESTS * window.num_engines
+        if mean is not None and total is not None and length and many and mean <= MOST_OF_WINDOW_RATIO * length:
+            yield Figure(self.metric, total / length / window.num_engines, f"{series}_sum", "increase / seconds (Little's law)")
 
     def names(self) -> Iterator[str]:
         """Names that it looks for."""

@@ -74,6 +74,10 @@ class Window:
         """Growth of a counter over all its labels; zero where only other labels of that name were ever counted, None without the name."""
         return sum(point.increase for point in self.of(series)) if self.has_name(series) else None
 
+    def first_histogram(self, of: Sequence[Series]) -> tuple[Series, Histogram] | None:
+        """The first of these series that the window holds as a histogram, with what fell into it."""
+        return next(((each, found) for each in of if (found := self.histogram(each)) is not None), None)
+
     def histogram(self, series: Series) -> Histogram | None:
         """What fell into a histogram over the time, over all its labels."""
         counts = self.points.get(f"{series.name}_count", {})

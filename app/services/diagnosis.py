@@ -1,20 +1,19 @@
 """Use case: diagnose what a caller measured."""
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BeforeValidator, Field, ValidationError, model_validator
 from pydantic_core import InitErrorDetails
 
 from app.domain.catalog import Catalog
-from app.domain.deployment import Deployment
+from app.domain.deployment import Deployment, EngineName
 from app.domain.diagnosis import diagnose as diagnose_observation
 from app.domain.finding import Diagnosis
 from app.domain.metrics import Metrics
 from app.domain.observation import Observation
 from app.domain.provenance import Note
 from app.domain.rule import Rule
-from app.domain.symptoms_batch import PREALLOCATING_ENGINES
 from app.domain.thresholds import MAX_THRESHOLDS, ThresholdFigure, ThresholdName
 from app.domain.value import Given
 from app.domain.workload import Slo, Workload
@@ -121,7 +120,7 @@ def diagnose(catalog: Catalog, rules: Sequence[Rule], request: DiagnoseRequest) 
         benchmark=request.benchmark,
     )
     deployment = request.deployment
-    if deployment is None and found.engine in PREALLOCATING_ENGINES:
+    if deployment is None and found.engine in get_args(EngineName):
         deployment = Deployment.model_validate({"engine": found.engine})
     expectation = None
     if request.model is not None and request.gpu is not None:
