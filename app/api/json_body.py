@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import NoReturn
 
-from app.api.errors import FieldProblem, Refusal, printable
+from app.api.errors import Refusal, printable
+from app.domain.problem import FieldProblem
 from app.domain.json_pointer import json_pointer
 
 MAX_DEPTH = 64
