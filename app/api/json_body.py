@@ -11,8 +11,8 @@ from itertools import islice
 from typing import NoReturn
 
 from app.api.errors import Refusal, printable
-from app.domain.problem import FieldProblem
 from app.domain.json_pointer import json_pointer
+from app.domain.problem import FieldProblem
 
 MAX_DEPTH = 64
 MAX_INTEGER_DIGITS = 300

@@ -17,8 +17,8 @@ UNBALANCED = 64
 """Requests by which a replica may be ahead of the least loaded before its prefix cache counts no more."""
 UNBALANCED_RATIO = 1.5
 """And the ratio of both: https://docs.sglang.io/advanced_features/router.html (balance-abs-threshold, balance-rel-threshold)."""
-CHECKED_REQUESTS = 500
-"""Progress is told every so many arrivals."""
+TOLD_EVENTS = 500
+"""Progress is told every so many events."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +77,9 @@ class Fleet:
         self.area = 0.0
         """Requests in the system x time, between warm-up and the last arrival [s]."""
         self.clock_s = 0.0
+        self.num_events = self.num_sent = 0
+        self.num_requests = 1
+        self.on_progress: Callable[[float], None] | None = None
         self.num_timeouts = self.num_retries = 0
         self.following = deque[Request]()
         """Requests that are sent as others end."""
@@ -103,18 +106,18 @@ class Fleet:
 
     def run(self, requests: list[Request], until_s: float, on_progress: Callable[[float], None] | None = None) -> None:
         """Serve all of them; what is not done at `until_s` stays in flight. Those that never arrive follow others that end."""
+        self.on_progress, self.num_requests = on_progress, len(requests)
         self.following.extend(request for request in requests if math.isinf(request.arrival_s))
         if self.following:
             requests = requests[: -len(self.following)]
-        count, events = len(requests), self.events
-        for index, request in enumerate(requests):
-            if on_progress is not None and index % CHECKED_REQUESTS == 0:
-                on_progress(index / count)
+        events = self.events
+        for request in requests:
             while events and events[0][0] <= request.arrival_s:
                 time_s, _, action = heapq.heappop(events)
                 self._pass(time_s)
                 action(time_s)
             self._pass(request.arrival_s)
+            self.num_sent += 1
             self.arrive(request, request.arrival_s)
         for replica in self.replicas:
             for engine in replica:
@@ -127,6 +130,9 @@ class Fleet:
             action(time_s)
 
     def _pass(self, now: float) -> None:
+        self.num_events += 1
+        if self.num_events % TOLD_EVENTS == 1 and self.on_progress is not None:
+            self.on_progress(max(0, self.num_sent - self.in_system) / self.num_requests)
         begin, end = max(self.clock_s, self.recorder.warm_up_s), min(now, self.recorder.until_s)
         if end > begin:
             self.area += self.in_system * (end - begin)
@@ -136,6 +142,7 @@ class Fleet:
         """A client has its answer, or gave up: the next request is sent."""
         if self.following:
             request = self.following.popleft()
+            self.num_sent += 1
             request.arrival_s = request.sent_s = now
             self.at(now, lambda then: self.arrive(request, then))
 
