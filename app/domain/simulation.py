@@ -54,7 +54,7 @@ class Run:
     """Tokens of those requests."""
     goodput_rps: float
     """Of the requests that arrived in the measured time, those that kept the limits, per second."""
-    in_flight: float
+    num_in_flight: float
     """Requests in the system, mean over the measured time."""
     busy_ratio: float
     """Share of the time in which an engine runs steps."""
@@ -79,7 +79,7 @@ class SimulationResult:
     request_rps: Interval
     output_tokens_per_s: Interval
     goodput_rps: Interval
-    in_flight: Interval
+    num_in_flight: Interval
     busy_ratio: Interval
     num_preemptions: Interval
     outcomes: dict[Outcome, int]
@@ -125,7 +125,13 @@ def simulate_seed(scenario: Scenario, seed: int, on_progress: Callable[[float], 
     model = scenario.replica
     recorder = Recorder(0.0 if closed else end_s * scenario.warm_up_ratio, end_s, scenario.num_replicas * model.groups)
     fleet = Fleet(
-        model, scenario.num_replicas, scenario.balancing, scenario.client, scenario.prefix, recorder, max_waiting=scenario.max_waiting
+        model,
+        scenario.num_replicas,
+        scenario.balancing,
+        scenario.client,
+        scenario.prefix,
+        recorder,
+        max_num_waiting=scenario.max_num_waiting,
     )
     for loss in scenario.losses:
         fleet.lose(loss)
@@ -161,7 +167,7 @@ def _run_of(scenario: Scenario, seed: int, requests: Sequence[Request], recorder
         request_rps=len(inside) / measured_s,
         output_tokens_per_s=sum(one.output_tokens for one in inside) / measured_s,
         goodput_rps=sum(_keeps(one, scenario.limits) for one in measured) / measured_s,
-        in_flight=(fleet.area + outside_s) / measured_s,
+        num_in_flight=(fleet.area + outside_s) / measured_s,
         busy_ratio=recorder.busy_s / measured_s / recorder.num_engines,
         num_preemptions=recorder.num_preemptions,
         num_timeouts=fleet.num_timeouts,
@@ -220,7 +226,7 @@ def gathered(runs: Sequence[Run]) -> SimulationResult:
         request_rps=of(lambda run: run.request_rps),
         output_tokens_per_s=of(lambda run: run.output_tokens_per_s),
         goodput_rps=of(lambda run: run.goodput_rps),
-        in_flight=of(lambda run: run.in_flight),
+        num_in_flight=of(lambda run: run.num_in_flight),
         busy_ratio=of(lambda run: run.busy_ratio),
         num_preemptions=of(lambda run: float(run.num_preemptions)),
         outcomes=outcomes,

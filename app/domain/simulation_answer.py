@@ -74,15 +74,15 @@ class SimulatedObjective(Value):
 class SimulatedOutcomes(Value):
     """Requests of all seeds by what became of them."""
 
-    finished: int
+    num_finished: int
     """Answered."""
-    rejected: int
+    num_rejected: int
     """No replica, no place to wait, or too long for a replica."""
-    timed_out: int
+    num_timed_out: int
     """Their clients gave up."""
-    failed: int
+    num_failed: int
     """Lost with a replica."""
-    in_flight: int
+    num_in_flight: int
     """Not done when the run ended, long after the last arrival."""
 
 
@@ -91,9 +91,9 @@ class SimulatedLoad(Value):
 
     start_s: float
     """Begin [s]."""
-    running: float
+    num_running: float
     """Requests with a place."""
-    waiting: float
+    num_waiting: float
     """Requests without one."""
     kv_used_ratio: float
     """Share of the fleet's KV cache that is held; 0 where none is known."""
@@ -130,11 +130,11 @@ class SimulationAnswer(Answer):
     """Their tokens [tokens/s]."""
     goodput_rps: SimulatedFigure
     """Requests that keep every limit [requests/s]."""
-    in_flight: SimulatedFigure
+    num_in_flight: SimulatedFigure
     """Requests in the fleet at once."""
     busy_ratio: SimulatedFigure
     """Share of the time in which an engine runs steps."""
-    preemptions: SimulatedFigure
+    num_preemptions: SimulatedFigure
     """Of one run: sequences that lost their place to a full cache and were computed again."""
     outcomes: SimulatedOutcomes
     """What became of the requests."""
@@ -168,11 +168,11 @@ def times_of(found: dict[str, PercentileIntervals | None]) -> SimulatedTimes:
 def outcomes_of(found: dict[Outcome, int]) -> SimulatedOutcomes:
     """Outcomes of all seeds; what waits and runs at the end is in flight."""
     return SimulatedOutcomes(
-        finished=found["finished"],
-        rejected=found["rejected"],
-        timed_out=found["timed_out"],
-        failed=found["failed"],
-        in_flight=found["waiting"] + found["running"],
+        num_finished=found["finished"],
+        num_rejected=found["rejected"],
+        num_timed_out=found["timed_out"],
+        num_failed=found["failed"],
+        num_in_flight=found["waiting"] + found["running"],
     )
 
 

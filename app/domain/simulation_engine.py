@@ -22,9 +22,9 @@ class Engine:
         share = model.groups
         self.model, self.recorder = model, recorder
         self.capacity = model.room.capacity / share
-        self.most_running = max(1, model.max_num_seqs // share)
+        self.max_num_running = max(1, model.max_num_seqs // share)
         if model.batching != "continuous":
-            self.most_running = min(self.most_running, max(1, model.batch_size // share))
+            self.max_num_running = min(self.max_num_running, max(1, model.batch_size // share))
         self.prefixes = PrefixStore(prefix, model.room.per_token)
         self.growth = 0.0 if model.reserves_output else model.room.per_token * model.tokens_per_step
         """Room that a decoding sequence takes up in a step."""
@@ -84,7 +84,7 @@ class Engine:
         return self.model.room.of(tokens - self.prefixes.found_once(request))
 
     def _has_place(self, request: Request) -> bool:
-        if len(self.running) >= self.most_running:
+        if len(self.running) >= self.max_num_running:
             return False
         return self.held + self.prefixes.pinned_with(request) + self._need(request) <= self.capacity
 
@@ -115,7 +115,7 @@ class Engine:
         """Whether the scheduler looks at waiting requests before this step."""
         model = self.model
         if model.batching != "continuous":
-            full = self.last_batch or model.batching == "dynamic" or len(self.waiting) >= self.most_running
+            full = self.last_batch or model.batching == "dynamic" or len(self.waiting) >= self.max_num_running
             return full and not self.running
         if not self.num_decoding or (model.poll_interval_steps == 1 and not model.batch_wait_steps):
             return True
@@ -182,7 +182,7 @@ class Engine:
         grown = self.growth
         while self.held + grown * self.num_decoding + self.prefixes.pinned > self.capacity and len(self.running) > 1:
             youngest = next(reversed(self.running))
-            youngest.preemptions += 1
+            youngest.num_preemptions += 1
             self.recorder.num_preemptions += 1
             self._leave(youngest)
             youngest.outcome = "waiting"

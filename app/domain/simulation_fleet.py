@@ -28,7 +28,7 @@ class ReplicaLoss:
     at_s: float
     duration_s: float = math.inf
     """Until it serves again; a restart that takes so long [s]."""
-    replica: int = 0
+    replica_index: int = 0
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Client:
 
     timeout_s: float = math.inf
     """From sending a request to the end of its answer [s]."""
-    max_retries: int = 0
+    max_num_retries: int = 0
     """Times that a request is sent again after a timeout: a storm when all time out."""
     retry_delay_s: float = 0.0
     resend_lost: bool = True
@@ -63,12 +63,12 @@ class Fleet:
         prefix: SharedPrefix | None,
         recorder: Recorder,
         *,
-        max_waiting: int | None = None,
+        max_num_waiting: int | None = None,
     ) -> None:
         self.model, self.balancing, self.client, self.recorder = model, balancing, client, recorder
         self.replicas = [[Engine(model, prefix, recorder) for _ in range(model.groups)] for _ in range(num_replicas)]
         self.down = [False] * num_replicas
-        self.max_waiting = max_waiting
+        self.max_num_waiting = max_num_waiting
         self.turn = 0
         self.homes = dict[int, int]()
         self.events: list[tuple[float, int, Callable[[float], None]]] = []
@@ -88,9 +88,9 @@ class Fleet:
 
     def lose(self, loss: ReplicaLoss) -> None:
         """Plan a loss."""
-        self.at(loss.at_s, lambda now: self._go_down(loss.replica, now))
+        self.at(loss.at_s, lambda now: self._go_down(loss.replica_index, now))
         if not math.isinf(loss.duration_s):
-            self.at(loss.at_s + loss.duration_s, lambda _: self._come_back(loss.replica))
+            self.at(loss.at_s + loss.duration_s, lambda _: self._come_back(loss.replica_index))
 
     def flush(self, fault: CacheFlush) -> None:
         """Plan a flush."""
@@ -147,7 +147,7 @@ class Fleet:
             return
         engines = self.replicas[replica]
         engine = engines[0] if len(engines) == 1 else min(engines, key=lambda one: one.load)
-        too_many = self.max_waiting is not None and len(engine.waiting) >= self.max_waiting
+        too_many = self.max_num_waiting is not None and len(engine.waiting) >= self.max_num_waiting
         if too_many or not engine.fits(request):
             self._reject(request, now)
             return
@@ -238,9 +238,11 @@ class Fleet:
         engine.abandon(request, now)
         if engine.end_s != before_s:
             self._expect(engine)
-        request.timeouts += 1
+        request.num_timeouts += 1
         self.num_timeouts += 1
-        self._end_attempt(request, "timed_out", now, again=request.timeouts <= self.client.max_retries, delay_s=self.client.retry_delay_s)
+        self._end_attempt(
+            request, "timed_out", now, again=request.num_timeouts <= self.client.max_num_retries, delay_s=self.client.retry_delay_s
+        )
 
     def _end_attempt(self, request: Request, outcome: Outcome, now: float, *, again: bool, delay_s: float) -> None:
         self.in_system -= 1

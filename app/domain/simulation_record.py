@@ -40,9 +40,9 @@ class LoadPoint(NamedTuple):
     """The fleet over a part of the time, means over it."""
 
     start_s: float
-    running: float
+    num_running: float
     """Requests with a place, of all replicas."""
-    waiting: float
+    num_waiting: float
     """Requests without one."""
     kv_used_ratio: float
     """Share of the KV cache of the fleet that is held; 0 where none is known."""

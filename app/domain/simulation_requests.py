@@ -20,8 +20,8 @@ class Request:
 
     __slots__ = (
         "arrival_s", "attempt", "cached_tokens", "decode_start", "epoch", "finished_s", "first_token_s", "generated_tokens", "held",
-        "index", "input_tokens", "kind", "last_token_s", "left_tokens", "outcome", "output_tokens", "preemptions", "prefix",
-        "prefix_generation", "replica", "sent_s", "server_s", "start_s", "timeouts",
+        "index", "input_tokens", "kind", "last_token_s", "left_tokens", "num_preemptions", "num_timeouts", "outcome",
+        "output_tokens", "prefix", "prefix_generation", "replica", "sent_s", "server_s", "start_s",
     )  # fmt: skip
 
     def __init__(self, index: int, arrival_s: float, kind: int, input_tokens: int, output_tokens: int, prefix: int = NO_PREFIX) -> None:
@@ -30,7 +30,7 @@ class Request:
         """First sent, and sent for the last time [s]."""
         self.input_tokens, self.output_tokens = input_tokens, output_tokens
         self.outcome: Outcome = "waiting"
-        self.attempt = self.epoch = self.preemptions = self.timeouts = 0
+        self.attempt = self.epoch = self.num_preemptions = self.num_timeouts = 0
         self.start_s: float | None = None
         """A place was given for the first time [s]."""
         self.first_token_s: float | None = None

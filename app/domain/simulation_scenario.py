@@ -41,7 +41,7 @@ class Scenario:
     losses: tuple[ReplicaLoss, ...] = ()
     flushes: tuple[CacheFlush, ...] = ()
     limits: Limits = NO_LIMITS
-    max_waiting: int | None = None
+    max_num_waiting: int | None = None
     """Requests that wait in one group of a replica at most; more are rejected."""
     duration_s: float | None = None
     num_requests: int | None = None
@@ -53,10 +53,10 @@ class Scenario:
 def check(scenario: Scenario) -> None:
     """Refuse what cannot be simulated; raises InvalidInput naming the field."""
     for index, loss in enumerate(scenario.losses):
-        if not 0 <= loss.replica < scenario.num_replicas:
+        if not 0 <= loss.replica_index < scenario.num_replicas:
             raise InvalidInput(
-                f"replica {loss.replica} of {scenario.num_replicas} cannot be lost",
-                field=f"/faults/{index}/replica", value=loss.replica, expected=f"0 to {scenario.num_replicas - 1}",
+                f"replica {loss.replica_index} of {scenario.num_replicas} cannot be lost",
+                field=f"/faults/{index}/replica_index", value=loss.replica_index, expected=f"0 to {scenario.num_replicas - 1}",
             )  # fmt: skip
     trace = scenario.arrivals.trace
     if not scenario.kinds and not trace:

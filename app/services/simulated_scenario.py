@@ -32,7 +32,7 @@ def scenario_of(request: SimulationRequest, performance: Performance, notes: lis
             notes.append(default_used("num_requests", num_requests))
     faults, clients = _checked_faults(request, duration_s), request.clients
     losses = tuple(
-        ReplicaLoss(each.at_s, math.inf if each.duration_s is None else each.duration_s, each.replica)
+        ReplicaLoss(each.at_s, math.inf if each.duration_s is None else each.duration_s, each.replica_index)
         for each in faults
         if isinstance(each, ReplicaLost)
     )
@@ -44,7 +44,10 @@ def scenario_of(request: SimulationRequest, performance: Performance, notes: lis
         num_replicas=request.replicas,
         balancing=request.balancing,
         client=Client(
-            math.inf if clients.timeout_s is None else clients.timeout_s, clients.max_retries, clients.retry_delay_s, clients.resend_lost
+            math.inf if clients.timeout_s is None else clients.timeout_s,
+            clients.max_num_retries,
+            clients.retry_delay_s,
+            clients.resend_lost,
         ),
         prefix=None if workload is None else _prefix(workload, request.num_prefixes),
         surges=tuple(Surge(each.at_s, each.at_s + each.duration_s, each.factor_ratio) for each in faults if isinstance(each, TrafficSurge)),
@@ -56,7 +59,7 @@ def scenario_of(request: SimulationRequest, performance: Performance, notes: lis
         losses=losses,
         flushes=tuple(CacheFlush(each.at_s) for each in faults if isinstance(each, PrefixFlush)),
         limits=_limits(request.slo),
-        max_waiting=request.max_waiting,
+        max_num_waiting=request.max_num_waiting,
         duration_s=duration_s,
         num_requests=num_requests,
         warm_up_ratio=request.warm_up_ratio,
@@ -113,9 +116,9 @@ def _checked_faults(request: SimulationRequest, duration_s: float | None) -> lis
                 f"the fault at {plain(each.at_s)} s comes after the last arrival", field=f"/faults/{index}/at_s", value=each.at_s,
                 expected=f"below duration_s {plain(duration_s)}",
             )  # fmt: skip
-        if isinstance(each, ReplicaLost) and each.replica >= request.replicas:
+        if isinstance(each, ReplicaLost) and each.replica_index >= request.replicas:
             raise InvalidInput(
-                f"there is no replica {each.replica}", field=f"/faults/{index}/replica", value=each.replica,
+                f"there is no replica {each.replica_index}", field=f"/faults/{index}/replica_index", value=each.replica_index,
                 expected=f"0 to {request.replicas - 1}",
             )  # fmt: skip
     return list(request.faults)

@@ -96,9 +96,9 @@ def simulation(catalog: Catalog, request: SimulationRequest) -> SimulationAnswer
         request_rps=figure(result.request_rps),
         output_tokens_per_s=figure(result.output_tokens_per_s),
         goodput_rps=figure(result.goodput_rps),
-        in_flight=figure(result.in_flight),
+        num_in_flight=figure(result.num_in_flight),
         busy_ratio=figure(result.busy_ratio),
-        preemptions=figure(result.num_preemptions),
+        num_preemptions=figure(result.num_preemptions),
         outcomes=outcomes_of(result.outcomes),
         num_timeouts=sum(run.num_timeouts for run in result.runs),
         num_retries=sum(run.num_retries for run in result.runs),
@@ -130,7 +130,7 @@ def _simulated(scenario: Scenario) -> SimulationResult:
 
 def work_s(scenario: Scenario) -> float:
     """`expected_cpu_s`, with every retry that clients may send, and a look at every replica for every request [s]."""
-    attempts = 1 + (0 if math.isinf(scenario.client.timeout_s) else scenario.client.max_retries)
+    attempts = 1 + (0 if math.isinf(scenario.client.timeout_s) else scenario.client.max_num_retries)
     looks = 0 if scenario.balancing == "round_robin" else scenario.num_replicas * scenario.replica.groups
     return attempts * expected_cpu_s(scenario) * (1 + looks * CHOICE_S / CPU_S_PER_EVENT)
 
@@ -158,7 +158,7 @@ def _said(found: SimulatedTime | None) -> str:
 def _warnings(scenario: Scenario, result: SimulationResult) -> list[Note]:
     notes = []
     tail = [point for run in result.runs for point in run.course[-max(1, len(run.course) // 10) :]]
-    waiting, running = (math.fsum(getattr(point, name) for point in tail) / len(tail) for name in ("waiting", "running"))
+    waiting, running = (math.fsum(getattr(point, name) for point in tail) / len(tail) for name in ("num_waiting", "num_running"))
     if waiting > max(1.0, running):
         message = f"In the last tenth {waiting:.3g} requests wait and {running:.3g} run: queues grow, and a longer run is slower yet."
         notes.append(Note(code="queue_grows", message=message))
@@ -197,5 +197,5 @@ def _working(scenario: Scenario, result: SimulationResult) -> list[Step]:
     spent = math.fsum(found) / len(found) if (found := [run.times.e2e.mean for run in result.runs if run.times.e2e]) else None
     if spent is not None and result.request_rps.mean:
         rate, terms = result.request_rps.mean, f"{result.request_rps.mean:.4g} x {spent:.4g}"
-        working.append(step("in_flight", "request_rps x mean e2e_s", terms, rate * spent, "requests", LITTLE_SOURCE, basis="assumed"))
+        working.append(step("num_in_flight", "request_rps x mean e2e_s", terms, rate * spent, "requests", LITTLE_SOURCE, basis="assumed"))
     return working

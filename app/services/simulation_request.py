@@ -28,7 +28,7 @@ class ReplicaLost(Given):
     """When it goes [s]."""
     duration_s: Span | None = None
     """Until it serves again, with an empty cache: a restart; never when left out [s]."""
-    replica: Annotated[int, Field(ge=0, le=999)] = 0
+    replica_index: Annotated[int, Field(ge=0, le=999)] = 0
     """Which one, counted from 0."""
 
 
@@ -90,7 +90,7 @@ class SimulatedClients(Given):
 
     timeout_s: Span | None = None
     """From sending a request to the end of its answer; they wait for ever when left out [s]."""
-    max_retries: Annotated[int, Field(ge=0, le=10)] = 0
+    max_num_retries: Annotated[int, Field(ge=0, le=10)] = 0
     """Times that a request is sent again after a timeout: a storm when all time out."""
     retry_delay_s: Moment = 0
     """Before it is sent again [s]."""
@@ -125,7 +125,7 @@ class SimulationRequest(Given):
     """Different shared prefixes of the workload, equally often."""
     batching: Batching = "continuous"
     """continuous: requests join and leave at every step; dynamic: the next batch is what arrived meanwhile; static: full batches only."""
-    max_waiting: Count | None = None
+    max_num_waiting: Count | None = None
     """Requests that may wait in one replica; more are rejected."""
     clients: SimulatedClients = SimulatedClients()
     """How long clients wait, and whether they come again."""

@@ -14,6 +14,7 @@ REPLICA: dict[str, Any] = {
     "duration_s": 100,
 }
 SHARED = {"peak_rps": 8, "input_tokens": 2000, "output_tokens": 100, "shared_prefix_tokens": 1500, "prefix_hit_ratio": 0.9}
+FLUSH = {"kind": "cache_flush", "at_s": 1}
 TRACE = [{"arrival_s": index * 0.5, "input_tokens": 500, "output_tokens": 50} for index in range(40)]
 CLASSES = [
     {"share_ratio": 0.8, "input_tokens": 1000, "output_tokens": 200},
@@ -63,7 +64,7 @@ def test_percentiles_rise_and_lie_within_their_intervals(client: TestClient) -> 
 def test_requests_in_the_fleet_are_rate_times_stay(client: TestClient) -> None:
     found = simulated(client, duration_s=600)
     stay = found["times"]["e2e_s"]["mean"]["value"]
-    assert found["in_flight"]["value"] == pytest.approx(found["request_rps"]["value"] * stay, rel=0.02)
+    assert found["num_in_flight"]["value"] == pytest.approx(found["request_rps"]["value"] * stay, rel=0.02)
 
 
 @pytest.mark.parametrize(
@@ -74,7 +75,7 @@ def test_requests_in_the_fleet_are_rate_times_stay(client: TestClient) -> None:
         {"faults": [{"kind": "replica_loss", "at_s": 50}]},
         {"faults": [{"kind": "replica_loss", "at_s": 50}], "clients": {"resend_lost": False}},
         {"workload": None, "trace": TRACE, "duration_s": None},
-        {"max_waiting": 1, "deployment": {"engine": "vllm", "max_num_seqs": 4}},
+        {"max_num_waiting": 1, "deployment": {"engine": "vllm", "max_num_seqs": 4}},
         {"concurrency": 20, "duration_s": None},
     ],
     ids=["usual", "overload", "lost", "not-resent", "trace", "few-places", "closed-loop"],
@@ -88,7 +89,7 @@ def test_every_request_has_an_outcome(client: TestClient, changes: dict[str, Any
 def test_each_fault_shows(client: TestClient) -> None:
     usual = simulated(client, replicas=2)
     faults: dict[str, dict[str, Any]] = {
-        "lost": {"kind": "replica_loss", "at_s": 30, "duration_s": 40, "replica": 1},
+        "lost": {"kind": "replica_loss", "at_s": 30, "duration_s": 40, "replica_index": 1},
         "surge": {"kind": "surge", "at_s": 30, "duration_s": 40, "factor_ratio": 3},
         "flood": {"kind": "flood", "at_s": 30, "duration_s": 40, "request_rps": 2, "input_tokens": 20000, "output_tokens": 100},
     }
@@ -108,7 +109,7 @@ def test_a_flushed_prefix_cache_is_filled_again(client: TestClient) -> None:
 
 def test_impatient_clients_make_more_load(client: TestClient) -> None:
     overload = {"workload": {"peak_rps": 60, "input_tokens": 1000, "output_tokens": 200}, "duration_s": 30, "seeds": [1]}
-    found = simulated(client, **overload, clients={"timeout_s": 5, "max_retries": 2})
+    found = simulated(client, **overload, clients={"timeout_s": 5, "max_num_retries": 2})
     assert found["num_retries"] > 0
     assert found["num_timeouts"] >= found["num_retries"]
     assert "unfinished_requests" in [note["code"] for note in found["warnings"]]
@@ -134,8 +135,8 @@ def test_objectives_are_judged(client: TestClient, limit_s: float, verdict: str)
 
 
 def test_requests_that_are_lost_fail_an_objective_that_the_others_hold(client: TestClient) -> None:
-    found = simulated(client, deployment={"engine": "vllm", "max_num_seqs": 4}, max_waiting=1, slo={"ttft_p99_s": 100})
-    assert found["outcomes"]["rejected"] > 0.01 * found["num_requests"]
+    found = simulated(client, deployment={"engine": "vllm", "max_num_seqs": 4}, max_num_waiting=1, slo={"ttft_p99_s": 100})
+    assert found["outcomes"]["num_rejected"] > 0.01 * found["num_requests"]
     assert found["objectives"][0]["verdict"] == "fails"
 
 
@@ -152,7 +153,10 @@ def test_a_single_seed_has_no_interval(client: TestClient) -> None:
         ({"workload": None}, ""),
         ({"seeds": [1, 1]}, ""),
         ({"duration_s": None, "concurrency": 4, "workload": None, "trace": TRACE}, ""),
-        ({"faults": [{"kind": "cache_flush", "at_s": 1}, {"kind": "replica_loss", "at_s": 1, "replica": 3}]}, "/faults/1/replica"),
+        (
+            {"faults": [{"kind": "cache_flush", "at_s": 1}, {"kind": "replica_loss", "at_s": 1, "replica_index": 3}]},
+            "/faults/1/replica_index",
+        ),
         ({"faults": [{"kind": "surge", "at_s": 200, "duration_s": 1}]}, "/faults/0/at_s"),
         ({"concurrency": 4}, "/duration_s"),
         ({"workload": None, "trace": [{"arrival_s": 0, "input_tokens": 5, "output_tokens": 5}], "duration_s": None}, "/trace"),
@@ -190,7 +194,7 @@ def test_what_cannot_be_simulated_is_refused_at_its_field(client: TestClient, ch
             {"faults": [{"kind": "flood", "at_s": 1, "duration_s": 1e6, "request_rps": 1e9, "input_tokens": 1, "output_tokens": 1}]},
             "/duration_s",
         ),
-        ({"clients": {"timeout_s": 1, "max_retries": 10}, "duration_s": 10_000}, "/duration_s"),
+        ({"clients": {"timeout_s": 1, "max_num_retries": 10}, "duration_s": 10_000}, "/duration_s"),
         ({"replicas": 1000, "workload": {"peak_rps": 100, "input_tokens": 1000, "output_tokens": 200}}, "/duration_s"),
     ],
     ids=["rate", "long", "many", "flood", "retries", "replicas"],

@@ -100,15 +100,15 @@ def test_littles_law(batching: Batching, rps: float) -> None:
     model = replace(CHAT, batching=batching, batch_size=64, prefill_first=batching == "dynamic")
     run = one(scenario(model, rps, num_requests=20_000))
     assert run.times.e2e is not None
-    assert run.in_flight == pytest.approx(run.num_measured / run.measured_s * run.times.e2e.mean, rel=0.01)
+    assert run.num_in_flight == pytest.approx(run.num_measured / run.measured_s * run.times.e2e.mean, rel=0.01)
 
 
 HARD: dict[str, dict[str, Any]] = {
     "easy": {},
     "overload": {"rps": 40},
     "little room": {"model": replace(CHAT, room=KvRoom(400, 0.5, 1 / 16))},
-    "impatient clients": {"rps": 90, "client": Client(timeout_s=6, max_retries=2)},
-    "short queue": {"rps": 40, "max_waiting": 5},
+    "impatient clients": {"rps": 90, "client": Client(timeout_s=6, max_num_retries=2)},
+    "short queue": {"rps": 40, "max_num_waiting": 5},
     "too long": {"kinds": (kind(1000, 200, "short", 0.9), kind(70_000, 200, "long", 0.1))},
     "prompts first": {"model": replace(CHAT, prefill_first=True)},
     "static": {"model": replace(CHAT, batching="static", batch_size=8, prefill_first=True, reserves_output=True)},
@@ -199,7 +199,7 @@ ABSURD: dict[str, dict[str, Any]] = {
     "more sequences than the budget": {"model": replace(CHAT, token_budget=4), "rps": 50, "kinds": (kind(5, 30),)},
     "a flash": {"rps": 1e9},
     "a trickle": {"rps": 1e-6},
-    "no patience": {"client": Client(timeout_s=1e-6, max_retries=3)},
+    "no patience": {"client": Client(timeout_s=1e-6, max_num_retries=3)},
     "wild bursts": {"arrivals": Arrivals(5, 50.0)},
 }
 
@@ -208,7 +208,7 @@ ABSURD: dict[str, dict[str, Any]] = {
 def test_absurd_traffic_ends_in_figures(case: str) -> None:
     run = one(scenario(**{"num_requests": 50, **ABSURD[case]}))
     assert sum(run.outcomes.values()) == 50
-    figures = [run.request_rps, run.in_flight, run.busy_ratio, run.goodput_rps, run.output_tokens_per_s]
+    figures = [run.request_rps, run.num_in_flight, run.busy_ratio, run.goodput_rps, run.output_tokens_per_s]
     figures += [each for time in (run.times.ttft, run.times.tpot, run.times.e2e, run.itl) if time is not None for each in time]
     assert all(math.isfinite(each) and each >= 0 for each in figures), figures
     assert run.busy_ratio <= 1 + 1e-9
@@ -233,11 +233,11 @@ def test_clients_that_wait_for_their_answers_keep_the_concurrency(num_clients: i
     spread = RequestKind("all", 1, quantiles_of(TokenLengths(mean=1000, p95=1200)), quantiles_of(TokenLengths(mean=200, p95=240)))
     run = one(closed(num_clients, kinds=(spread,)))
     assert run.outcomes["finished"] == run.num_measured == 10 * num_clients
-    assert 0.85 * num_clients <= run.in_flight <= num_clients * (1 + 1e-9)
+    assert 0.85 * num_clients <= run.num_in_flight <= num_clients * (1 + 1e-9)
     assert run.times.e2e is not None
-    assert run.in_flight == pytest.approx(run.request_rps * run.times.e2e.mean, rel=0.01)
+    assert run.num_in_flight == pytest.approx(run.request_rps * run.times.e2e.mean, rel=0.01)
     assert 100 <= len(run.course) <= 200
-    assert max(point.running + point.waiting for point in run.course) <= num_clients * (1 + 1e-9)
+    assert max(point.num_running + point.num_waiting for point in run.course) <= num_clients * (1 + 1e-9)
 
 
 def test_requests_of_equal_length_that_start_together_stay_together() -> None:

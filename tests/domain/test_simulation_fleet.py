@@ -112,12 +112,12 @@ def test_bursts_wait_longer_than_a_constant_pace() -> None:
 
 def test_a_storm_of_retries_keeps_an_overload_up() -> None:
     """Clients that come again after their timeout keep a fleet busy with answers that nobody waits for."""
-    client = Client(timeout_s=3, max_retries=5)
+    client = Client(timeout_s=3, max_num_retries=5)
     surge = (Surge(40, 80, 3),)
     calm, storm = (run(rps=22, surges=surge, client=each) for each in (Client(timeout_s=3), client))
     assert storm.num_retries > 0
     assert storm.num_timeouts > calm.num_timeouts > 0
-    late = [sum(point.running + point.waiting for point in found.course if 90 < point.start_s < 120) for found in (calm, storm)]
+    late = [sum(point.num_running + point.num_waiting for point in found.course if 90 < point.start_s < 120) for found in (calm, storm)]
     assert late[1] > 1.2 * late[0]
 
 
@@ -127,7 +127,7 @@ def test_a_request_that_timed_out_leaves_room() -> None:
     assert sum(found.outcomes.values()) == found.num_arrivals
     assert found.times.e2e is not None
     assert found.times.e2e.p99 <= 8
-    assert found.in_flight < 17 * 8.2
+    assert found.num_in_flight < 17 * 8.2
 
 
 def test_chunks_keep_answers_flowing_beside_long_prompts() -> None:
@@ -158,8 +158,8 @@ def test_static_batches_wait_longest() -> None:
 def test_the_course_of_the_load_is_short_and_adds_up() -> None:
     found = run()
     assert len(found.course) == 200
-    inside = [point.running + point.waiting for point in found.course if point.start_s >= 20]
-    assert sum(inside) / len(inside) == pytest.approx(found.in_flight, rel=0.05)
+    inside = [point.num_running + point.num_waiting for point in found.course if point.start_s >= 20]
+    assert sum(inside) / len(inside) == pytest.approx(found.num_in_flight, rel=0.05)
     assert all(0 <= point.kv_used_ratio <= 1 for point in found.course)
     assert all(one.start_s < other.start_s for one, other in itertools.pairwise(found.course))
 
@@ -174,4 +174,4 @@ def test_gaps_are_those_of_the_steps() -> None:
 def test_a_replica_that_is_not_there_cannot_be_lost() -> None:
     with pytest.raises(InvalidInput) as refused:
         run(losses=(ReplicaLoss(1, 1, 4),))
-    assert refused.value.field == "/faults/0/replica"
+    assert refused.value.field == "/faults/0/replica_index"

@@ -114,4 +114,4 @@ def test_means_are_those_of_the_closed_form(case: str, load: float) -> None:
     assert found.ttft is not None
     assert found.tpot.mean.mean == pytest.approx(state.tpot_s, rel=TPOT_OFF)
     assert found.ttft.mean.mean == pytest.approx(state.waiting.ttft_s, rel=TTFT_OFF)
-    assert found.in_flight.mean == pytest.approx(state.concurrency, rel=TPOT_OFF + 0.02)
+    assert found.num_in_flight.mean == pytest.approx(state.concurrency, rel=TPOT_OFF + 0.02)
