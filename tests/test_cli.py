@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from app.cli import OPENAPI_FILE, CommandError, cli, engine_on, opened_database, read_settings, refuse_open_door, wait_for_server
+from app.cli import OPENAPI_FILE, cli, read_settings, refuse_open_door
+from app.command_database import CommandError, engine_on, opened_database, wait_for_server
 from app.domain.errors import NotFound
 from app.settings import Settings
 
