@@ -145,6 +145,9 @@ class Sweep:
             yield
         except PlannerError as error:
             if error.field is not None:
-                own = point.deployment is not None and error.field.startswith(("/deployment", "/gpu"))
-                error.field = (f"/deployments/{point.deployment}" if own else "/base") + error.field
+                own = None if point.deployment is None else self.request.deployments[point.deployment]
+                theirs = own is not None and (
+                    error.field.startswith("/deployment") or (own.gpu is not None and error.field.startswith("/gpu"))
+                )
+                error.field = (f"/deployments/{point.deployment}" if theirs else "/base") + error.field
             raise
