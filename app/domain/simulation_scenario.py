@@ -90,6 +90,7 @@ def expected_cpu_s(scenario: Scenario) -> float:
         count = arrivals.request_rps * (duration_s + more)
     if scenario.num_requests is not None:
         count = min(count, float(scenario.num_requests))
+    count += arrivals.num_under_way
     events = count * (1 + math.ceil(tokens / scenario.replica.token_budget))
     for flood in scenario.floods:
         events += flood.request_rps * (flood.end_s - flood.start_s) * (1 + math.ceil(flood.input_tokens / scenario.replica.token_budget))
