@@ -11,19 +11,8 @@ from app.domain.performance import Lengths, performance_of
 from app.domain.prefix_cache import shared_prefix
 from app.domain.provenance import Note, Step, step
 from app.domain.simulation import SimulationResult, simulate
-from app.domain.simulation_answer import (
-    TIMES,
-    SimulatedKind,
-    SimulatedTime,
-    SimulationAnswer,
-    course_of,
-    figure,
-    objectives_of,
-    outcomes_of,
-    time_of,
-    times_of,
-)
-from app.domain.simulation_scenario import CPU_S_PER_EVENT, Scenario, check, expected_cpu_s
+from app.domain.simulation_answer import SimulatedTime, SimulationAnswer, figure, figures_of
+from app.domain.simulation_scenario import Scenario, check, expected_cpu_s
 from app.domain.simulation_summary import interval
 from app.domain.units import plain, seconds
 from app.services.assumptions import defaults_used, deployment_defaults
@@ -39,8 +28,6 @@ PATIENCE_RATIO = 6.0
 """A run that takes so many times longer ends: the expectation is meant within a factor of three, on a machine that may be busy."""
 FEW_REQUESTS = 100
 STEADY_RATIO = 0.9
-CHOICE_S = 1.2e-6
-"""CPU time to look at one replica for one request, on the machine of `CPU_S_PER_EVENT` [s]."""
 NOT_MODELLED = Note(
     code="simulated_intervals",
     message="The intervals say what chance does between seeds; how far the step times themselves may be off is what `/performance` says.",
@@ -72,7 +59,8 @@ def simulation(catalog: Catalog, request: SimulationRequest) -> SimulationAnswer
     scenario = scenario_of(request, performance, notes)
     result = _simulated(scenario)
     where = f"{request.replicas} x {llm.slug} on {deployment.num_gpus} {gpu.slug}"
-    objectives, times = objectives_of(request.slo, result), times_of({name: getattr(result, name) for name in TIMES})
+    figures = figures_of(request.slo, result.runs, result)
+    objectives, times = figures.objectives, figures.times
     held = sum(each.verdict == "holds" for each in objectives)
     verdict = f" {held} of {len(objectives)} objectives hold." if objectives else ""
     answer = SimulationAnswer(
@@ -88,22 +76,9 @@ def simulation(catalog: Catalog, request: SimulationRequest) -> SimulationAnswer
         basis="calibrated" if performance.is_fitted else "assumed",
         replicas=request.replicas,
         gpus=request.replicas * deployment.num_gpus,
-        num_requests=sum(result.outcomes.values()),
         measured_s=figure(interval([run.measured_s for run in result.runs])),
-        times=times,
-        itl_s=time_of(result.itl),
-        kinds=[SimulatedKind(name=name, times=times_of(found)) for name, found in result.by_kind.items()],
-        request_rps=figure(result.request_rps),
-        output_tokens_per_s=figure(result.output_tokens_per_s),
-        goodput_rps=figure(result.goodput_rps),
-        num_in_flight=figure(result.num_in_flight),
-        busy_ratio=figure(result.busy_ratio),
-        num_preemptions=figure(result.num_preemptions),
-        outcomes=outcomes_of(result.outcomes),
-        num_timeouts=sum(run.num_timeouts for run in result.runs),
-        num_retries=sum(run.num_retries for run in result.runs),
-        objectives=objectives,
-        course=course_of(result),
+        pools=[],
+        **dict(figures),
     )
     return steps.warned(answer)
 
@@ -129,10 +104,8 @@ def _simulated(scenario: Scenario) -> SimulationResult:
 
 
 def work_s(scenario: Scenario) -> float:
-    """`expected_cpu_s`, with every retry that clients may send, and a look at every replica for every request [s]."""
-    attempts = 1 + (0 if math.isinf(scenario.client.timeout_s) else scenario.client.max_num_retries)
-    looks = 0 if scenario.balancing == "round_robin" else scenario.num_replicas * scenario.replica.groups
-    return attempts * expected_cpu_s(scenario) * (1 + looks * CHOICE_S / CPU_S_PER_EVENT)
+    """`expected_cpu_s`, with every retry that clients may send [s]."""
+    return expected_cpu_s(scenario) * (1 + (0 if math.isinf(scenario.client.timeout_s) else scenario.client.max_num_retries))
 
 
 def _too_long(scenario: Scenario, taken_s: float, what: str) -> InvalidInput:
