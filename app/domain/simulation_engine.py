@@ -36,19 +36,14 @@ class Engine:
         self.running = dict[Request, None]()
         """Requests with a place, oldest first."""
         self.prompts = deque[Request]()
-        self.prompt_tokens = 0.0
-        self.num_decoding = 0
+        self.prompt_tokens = self.context_tokens = self.held = 0.0
+        self.num_decoding = self.step_index = 0
         self.decoding = [0] * recorder.num_kinds
         """The same by kind of request."""
-        self.context_tokens = 0.0
-        self.held = 0.0
-        self.step_index = 0
         self.ends: list[tuple[int, int, int, Request]] = []
         self.chunks: list[tuple[Request, float]] = []
-        self.span = NOTHING
-        self.decodes = False
+        self.span, self.decodes, self.last_batch = NOTHING, False, False
         self.hold_until: int | None = None
-        self.last_batch = False
         self.finished: list[Request] = []
         """Done in the steps that ended, for the fleet to collect."""
         self.parked: list[Request] = []
