@@ -23,7 +23,7 @@ class Request:
     __slots__ = (
         "arrival_s", "attempt", "cached_tokens", "decode_start", "epoch", "finished_s", "first_token_s", "generated_tokens", "held",
         "index", "input_tokens", "kind", "last_token_s", "left_tokens", "num_preemptions", "num_timeouts", "outcome",
-        "output_tokens", "prefix", "prefix_generation", "replica", "sent_s", "server_s", "start_s",
+        "output_tokens", "pool", "prefix", "prefix_generation", "sent_s", "server_s", "start_s",
     )  # fmt: skip
 
     def __init__(self, index: int, arrival_s: float, kind: int, input_tokens: int, output_tokens: int, prefix: int = NO_PREFIX) -> None:
@@ -40,7 +40,8 @@ class Request:
         self.left_tokens = self.cached_tokens = self.generated_tokens = self.held = 0.0
         self.decode_start = 0
         self.prefix_generation: int | None = None
-        self.replica = 0
+        self.pool = 0
+        """Where it was routed."""
 
     def restart(self, sent_s: float) -> None:
         """Send it again: nothing that was computed is left."""

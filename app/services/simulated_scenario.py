@@ -8,6 +8,7 @@ from app.domain.performance import BENCHMARK_WAVES, Performance
 from app.domain.provenance import Note
 from app.domain.simulation_fleet import CacheFlush, Client, ReplicaLoss
 from app.domain.simulation_lengths import quantiles_of
+from app.domain.simulation_pool import PoolModel
 from app.domain.simulation_replica import replica_of
 from app.domain.simulation_requests import Arrivals, Flood, RequestKind, SharedPrefix, Surge, Traced
 from app.domain.simulation_scenario import Limits, Scenario
@@ -38,11 +39,9 @@ def scenario_of(request: SimulationRequest, performance: Performance, notes: lis
     )
     workload = request.workload
     return Scenario(
-        replica=replica_of(performance, request.batching),
+        pools=(PoolModel(replica_of(performance, request.batching), request.replicas, request.balancing),),
         arrivals=_arrivals(request),
         kinds=() if workload is None else _kinds(workload),
-        num_replicas=request.replicas,
-        balancing=request.balancing,
         client=Client(
             math.inf if clients.timeout_s is None else clients.timeout_s,
             clients.max_num_retries,

@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 from app.domain.batching import Batching
 from app.domain.calibration import CalibrationChoice
 from app.domain.deployment import Deployment
-from app.domain.simulation_fleet import Balancing
+from app.domain.simulation_pool import Balancing
 from app.domain.value import Given
 from app.domain.workload import Rps, Slo, Workload
 from app.services.requests import GpuRef, ModelRef
