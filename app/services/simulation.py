@@ -20,18 +20,7 @@ from app.domain.performance import Lengths, Performance, performance_of
 from app.domain.prefix_cache import shared_prefix
 from app.domain.provenance import Note, Step, step
 from app.domain.simulation import Run, SimulationResult, gathered
-from app.domain.simulation_answer import (
-    TIMES,
-    SimulatedKind,
-    SimulatedTime,
-    SimulationAnswer,
-    course_of,
-    figure,
-    objectives_of,
-    outcomes_of,
-    time_of,
-    times_of,
-)
+from app.domain.simulation_answer import SimulatedTime, SimulationAnswer, figure, figures_of
 from app.domain.simulation_scenario import Scenario, check
 from app.domain.simulation_summary import interval
 from app.domain.units import plain, seconds
@@ -81,7 +70,8 @@ class FleetSimulation:
         llm, gpu, deployment, request = self.llm, self.gpu, self.deployment, self.request
         result = gathered(runs)
         where = f"{request.replicas} x {llm.slug} on {deployment.num_gpus} {gpu.slug}"
-        objectives, times = objectives_of(request.slo, result), times_of({name: getattr(result, name) for name in TIMES})
+        figures = figures_of(request.slo, result.runs, result)
+        objectives, times = figures.objectives, figures.times
         held = sum(each.verdict == "holds" for each in objectives)
         verdict = f" {held} of {len(objectives)} objectives hold." if objectives else ""
         answer = SimulationAnswer(
@@ -97,22 +87,9 @@ class FleetSimulation:
             basis="calibrated" if self.performance.is_fitted else "assumed",
             replicas=request.replicas,
             gpus=request.replicas * deployment.num_gpus,
-            num_requests=sum(result.outcomes.values()),
             measured_s=figure(interval([run.measured_s for run in result.runs])),
-            times=times,
-            itl_s=time_of(result.itl),
-            kinds=[SimulatedKind(name=name, times=times_of(found)) for name, found in result.by_kind.items()],
-            request_rps=figure(result.request_rps),
-            output_tokens_per_s=figure(result.output_tokens_per_s),
-            goodput_rps=figure(result.goodput_rps),
-            num_in_flight=figure(result.num_in_flight),
-            busy_ratio=figure(result.busy_ratio),
-            num_preemptions=figure(result.num_preemptions),
-            outcomes=outcomes_of(result.outcomes),
-            num_timeouts=sum(run.num_timeouts for run in result.runs),
-            num_retries=sum(run.num_retries for run in result.runs),
-            objectives=objectives,
-            course=course_of(result),
+            pools=[],
+            **dict(figures),
         )
         return self.steps.warned(answer)
 

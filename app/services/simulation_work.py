@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from app.domain.errors import InvalidInput
 from app.domain.simulation import Run, simulate_seed
-from app.domain.simulation_scenario import CPU_S_PER_EVENT, Scenario, expected_cpu_s
+from app.domain.simulation_scenario import Scenario, expected_cpu_s
 from app.domain.units import plain, seconds
 
 MOST_DIRECT_CPU_S = 5.0
@@ -19,15 +19,11 @@ PATIENCE_RATIO = 6.0
 """A run that takes so many times longer ends: the expectation is meant within a factor of three, on a machine that may be busy."""
 LEAST_PATIENCE_S = 60.0
 """But never earlier [s]."""
-CHOICE_S = 1.2e-6
-"""CPU time to look at one replica for one request, on the machine of `CPU_S_PER_EVENT` [s]."""
 
 
 def work_s(scenario: Scenario) -> float:
-    """`expected_cpu_s`, with every retry that clients may send, and a look at every replica for every request [s]."""
-    attempts = 1 + (0 if math.isinf(scenario.client.timeout_s) else scenario.client.max_num_retries)
-    looks = 0 if scenario.balancing == "round_robin" else scenario.num_replicas * scenario.replica.groups
-    return attempts * expected_cpu_s(scenario) * (1 + looks * CHOICE_S / CPU_S_PER_EVENT)
+    """`expected_cpu_s`, with every retry that clients may send [s]."""
+    return expected_cpu_s(scenario) * (1 + (0 if math.isinf(scenario.client.timeout_s) else scenario.client.max_num_retries))
 
 
 def refuse_above(most_s: float, scenario: Scenario) -> None:
