@@ -5,14 +5,7 @@ from itertools import takewhile
 from typing import Literal
 
 from app.domain.provenance import Answer, Note, Step, step
-from app.domain.simulation_answer import (
-    SimulatedFigure,
-    SimulatedObjective,
-    SimulatedOutcomes,
-    SimulatedTime,
-    SimulatedTimes,
-    SimulationAnswer,
-)
+from app.domain.simulation_answer import SimulatedFigures, SimulatedLoad, SimulationAnswer
 from app.domain.units import plain
 from app.domain.value import Value
 
@@ -20,13 +13,13 @@ Verdict = Literal["holds", "unsure", "fails"]
 RATE_SOURCE = "one run for each seed of a point, https://www.usenix.org/conference/osdi22/presentation/yu (steps of an engine)"
 
 
-class SweepPoint(Value):
+class SweepPoint(SimulatedFigures):
     """One fleet under one rate."""
 
     deployment: str | None
     """Name that the request gave it; None where it gave none."""
-    gpu: str
-    """Accelerator."""
+    gpu: str | None
+    """Accelerator; None where pools have different ones."""
     replicas: int
     """Replicas behind the balancer."""
     gpus: int
@@ -35,26 +28,8 @@ class SweepPoint(Value):
     """Rate of the workload before `burst_ratio`; None of a trace [requests/s]."""
     verdict: Verdict | None
     """The worst of the objectives; None without objectives."""
-    objectives: Sequence[SimulatedObjective]
-    """Each objective."""
-    times: SimulatedTimes
-    """Of all requests."""
-    itl_s: SimulatedTime | None
-    """Gaps between two outputs of one request [s]."""
-    request_rps: SimulatedFigure
-    """Requests that finish [requests/s]."""
-    output_tokens_per_s: SimulatedFigure
-    """Their tokens [tokens/s]."""
-    goodput_rps: SimulatedFigure
-    """Requests that keep every limit [requests/s]."""
-    num_in_flight: SimulatedFigure
-    """Requests in the fleet at once."""
-    busy_ratio: SimulatedFigure
-    """Share of the time in which an engine runs steps."""
-    num_preemptions: SimulatedFigure
-    """Of one run: sequences that lost their place to a full cache and were computed again."""
-    outcomes: SimulatedOutcomes
-    """What became of the requests."""
+    course: list[SimulatedLoad]
+    """Empty: `/simulate` tells it of a point."""
 
 
 class SweptFleet(Value):
@@ -102,7 +77,7 @@ class NamedPoint(Value):
     def label(self) -> str:
         """In words."""
         rate = "" if self.peak_rps is None else f" at {plain(self.peak_rps)} requests/s"
-        return f"{self.found.replicas} x {self.deployment or self.found.gpu}{rate}"
+        return f"{self.found.replicas} x {self.deployment or self.found.model}{rate}"
 
 
 def answer_sweep(points: Sequence[NamedPoint]) -> SweepAnswer:
@@ -121,8 +96,8 @@ def answer_sweep(points: Sequence[NamedPoint]) -> SweepAnswer:
 
 
 def _point(one: NamedPoint) -> SweepPoint:
-    same = {name: getattr(one.found, name) for name in SweepPoint.model_fields.keys() & SimulationAnswer.model_fields.keys()}
-    return SweepPoint(deployment=one.deployment, peak_rps=one.peak_rps, verdict=one.verdict, **same)
+    same = {name: getattr(one.found, name) for name in SweepPoint.model_fields.keys() & SimulationAnswer.model_fields.keys() - {"course"}}
+    return SweepPoint(deployment=one.deployment, peak_rps=one.peak_rps, verdict=one.verdict, course=[], **same)
 
 
 def _fleets(points: Sequence[NamedPoint]) -> list[SweptFleet]:
@@ -146,7 +121,7 @@ def _summary(points: Sequence[NamedPoint], fleets: Sequence[SweptFleet]) -> str:
     best = max(fleets, key=lambda one: one.highest_rps or 0.0)
     if best.highest_rps is None:
         return f"At {held} of {len(points)} points every objective holds; no fleet holds them at its lowest rate."
-    name = best.deployment or points[0].found.gpu
+    name = best.deployment or points[0].found.model
     most = f"{best.replicas} x {name} holds {plain(best.highest_rps)} requests/s, the most of {len(fleets)} fleets"
     return f"At {held} of {len(points)} points every objective holds: {most}."
 
