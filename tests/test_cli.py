@@ -22,8 +22,8 @@ def run(*arguments: str, database_url: str) -> str:
 
 
 def test_migrate_says_which_revision_the_schema_has(own_database_url: str) -> None:
-    assert run("migrate", database_url=own_database_url) == "the schema is at revision 0003\n"
-    assert run("migrate", database_url=own_database_url) == "the schema is at revision 0003\n"
+    assert run("migrate", database_url=own_database_url) == "the schema is at revision 0004\n"
+    assert run("migrate", database_url=own_database_url) == "the schema is at revision 0004\n"
 
 
 def test_a_key_is_shown_once_listed_and_revoked(own_database_url: str) -> None:
