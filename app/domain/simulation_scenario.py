@@ -115,6 +115,7 @@ def expected_cpu_s(scenario: Scenario) -> float:
         count = arrivals.request_rps * (duration_s + more)
     if scenario.num_requests is not None:
         count = min(count, float(scenario.num_requests))
+    count += arrivals.num_under_way
     budget = min(pool.replica.token_budget for pool in scenario.pools)
     events = count * (1 + math.ceil(tokens / budget))
     for flood in scenario.floods:

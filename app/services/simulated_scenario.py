@@ -82,7 +82,9 @@ def _arrivals(request: SimulationRequest) -> Arrivals:
     if request.workload is None:
         return Arrivals(trace=traced(request))
     variation = request.variation_ratio if request.variation_ratio >= CONSTANT_PACE_RATIO else 0.0
-    return Arrivals(demand_of(request.workload).request_rps, variation, concurrency=request.concurrency)
+    return Arrivals(
+        demand_of(request.workload).request_rps, variation, concurrency=request.concurrency, num_under_way=request.num_under_way
+    )
 
 
 def kinds_of(workload: Workload | None) -> tuple[RequestKind, ...]:
