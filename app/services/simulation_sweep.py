@@ -55,6 +55,8 @@ class SweepRequest(Given):
             raise ValueError("nothing varies: give peak_rps, replicas or deployments")
         if self.peak_rps and (self.base.workload is None or self.base.concurrency is not None):
             raise ValueError("peak_rps varies the rate of a workload: base has a trace or clients that wait")
+        if self.base.pools and (self.replicas or self.deployments):
+            raise ValueError("base has pools, which have their own replicas and deployments: vary peak_rps alone")
         names = [each.name for each in self.deployments]
         for what, values in (("peak_rps", self.peak_rps), ("replicas", self.replicas), ("names of deployments", names)):
             if len(set(values)) < len(values):
@@ -127,7 +129,7 @@ class Sweep:
 
     def _modelled(self, place: int) -> FleetSimulation:
         point, base = self.points[place], self.request.base
-        changes: dict[str, object] = {"replicas": point.replicas}
+        changes: dict[str, object] = {"replicas": point.replicas} if self.request.replicas else {}
         if point.deployment is not None:
             given = self.request.deployments[point.deployment]
             changes["deployment"] = given.deployment

@@ -28,6 +28,7 @@ SIMULATION: dict[str, Any] = {
     "duration_s": 20,
     "seeds": [1, 2],
 }
+POOLED = SIMULATION | {"pools": [{"name": "short", "max_input_tokens": 500}, {"name": "long"}]}
 SWEEP = {"base": SIMULATION, "peak_rps": [4, 8]}
 SEARCH: dict[str, Any] = {
     "model": "llama-3.1-8b",
@@ -101,6 +102,8 @@ def test_a_sweep_is_always_a_job(client: TestClient, compute: Compute) -> None:
     assert (job["kind"], job["state"], job["num_parts"]) == ("sweep", "succeeded", 4)
     assert [point["peak_rps"] for point in job["answer"]["points"]] == [4, 8]
     assert job["answer"]["fleets"] == []
+    pooled = compute(started(client.post("/simulate/sweep", json={"base": POOLED, "peak_rps": [4]})))
+    assert [point["replicas"] for point in pooled["answer"]["points"]] == [2]
 
 
 def test_small_calls_are_answered_at_once_and_large_ones_become_jobs(client: TestClient) -> None:
@@ -124,13 +127,14 @@ def test_more_than_a_job_may_be_is_refused_with_what_would_fit(client: TestClien
         ("/simulate", SIMULATION | {"gpu": "nothing"}, "/gpu"),
         ("/simulate/sweep", {"base": SIMULATION | {"gpu": "nothing"}, "replicas": [2]}, "/base/gpu"),
         ("/simulate/sweep", {"base": SIMULATION}, ""),
+        ("/simulate/sweep", {"base": POOLED, "replicas": [2]}, ""),
         ("/simulate/sweep", {"base": SIMULATION, "peak_rps": [4, 4]}, ""),
         ("/simulate/sweep", {"base": SIMULATION | {"duration_s": None, "concurrency": 4}, "peak_rps": [4]}, ""),
         ("/simulate/sweep", {"base": SIMULATION, "peak_rps": [0]}, "/peak_rps/0"),
         ("/recommend", SEARCH | {"limits": {"max_search_s": 3601}}, "/limits/max_search_s"),
         ("/recommend", SEARCH | {"limits": {"max_candidates": 1}}, "/limits/max_candidates"),
     ],
-    ids=["gpu", "base", "nothing", "twice", "closed-loop", "rate", "time", "candidates"],
+    ids=["gpu", "base", "nothing", "pools", "twice", "closed-loop", "rate", "time", "candidates"],
 )
 def test_no_job_is_made_of_what_cannot_be_computed(client: TestClient, path: str, body: dict[str, Any], pointer: str) -> None:
     answer = client.post(path, json=body, headers=ASYNC)
