@@ -15,7 +15,7 @@ from app.services.simulation_request import SimulationRequest
 router = APIRouter(tags=["estimates"], route_class=CalculationRoute)
 
 
-_WORKERS = ThreadPoolExecutor(max(1, (os.cpu_count() or 2) // 2), thread_name_prefix="simulation")
+SIMULATION_WORKERS = ThreadPoolExecutor(max(1, (os.cpu_count() or 2) // 2), thread_name_prefix="simulation")
 """As many simulations at once as half of the cores: the rest wait, and other requests do not wait for them."""
 
 
@@ -26,4 +26,4 @@ async def simulate(request: SimulationRequest, catalog: CatalogDep) -> Simulatio
     Bursts, traces, mixes, load balancing, replicas that are lost, doubled traffic, retries, flushed caches, floods of long prompts. Every
     figure has its confidence interval over the seeds. More work than a few seconds of computing is refused with what would be answered.
     """
-    return await asyncio.get_running_loop().run_in_executor(_WORKERS, simulation, catalog, request)
+    return await asyncio.get_running_loop().run_in_executor(SIMULATION_WORKERS, simulation, catalog, request)
