@@ -12,10 +12,12 @@ from app.domain.replica_speed import ReplicaSpeed
 from app.domain.simulated_capacity import Simulated
 from app.domain.simulated_search import Range, Trials, search
 from app.domain.simulation import Run, simulate_seed
+from app.domain.simulation_pool import PoolModel
+from app.domain.simulation_replica import replica_of
 from app.domain.simulation_scenario import Scenario, expected_cpu_s
 from app.domain.units import plain, seconds
 from app.services.requests import CapacityRequest
-from app.services.simulated_scenario import scenario_of
+from app.services.simulated_scenario import kinds_of, scenario_of
 from app.services.simulation_request import SimulationRequest
 
 MOST_CPU_S = 2.0
@@ -62,7 +64,7 @@ def simulated_of(request: CapacityRequest, speed: ReplicaSpeed | None, demand: D
         model=request.model or "", gpu=request.gpu or "", deployment=request.deployment, workload=request.workload, slo=speed.slo,
         num_requests=LEAST_REQUESTS, warm_up_ratio=WARM_UP_RATIO, seeds=[1],
     )  # fmt: skip
-    whole = scenario_of(asked, performance, [])
+    whole = scenario_of(asked, [PoolModel(replica_of(performance))], kinds_of(request.workload), [])
     in_flight = max(1.0, (held or idle).state.concurrency)
 
     def under_way(request_rps: float) -> float:
