@@ -113,7 +113,7 @@ HARD: dict[str, dict[str, Any]] = {
     "short queue": {"rps": 40, "max_num_waiting": 5},
     "too long": {"kinds": (kind(1000, 200, "short", 0.9), kind(70_000, 200, "long", 0.1))},
     "prompts first": {"model": replace(CHAT, prefill_first=True)},
-    "static": {"model": replace(CHAT, batching="static", batch_size=8, prefill_first=True, reserves_output=True)},
+    "static": {"model": replace(CHAT, batching="static", batch_size=8, prefill_first=True, reservation="output")},
     "drafts": {"model": replace(CHAT, tokens_per_step=2.4, positions_per_sequence=4)},
     "shared beginnings": {"prefix": SharedPrefix(tokens=600, share_ratio=0.8, num_prefixes=5)},
     "stages": {"model": replace(CHAT, groups=2)},
