@@ -60,7 +60,9 @@ class LoadState(NamedTuple):
     admitted: float
     """Requests that have a place in the cache."""
     running: float
-    """Sequences that decode."""
+    """Sequences that decode, on average."""
+    sequences: float
+    """Those of the steps that one of them meets, itself among them."""
     decode: IterationTime
     """A step without prompt tokens."""
     mixed: IterationTime
@@ -78,6 +80,12 @@ class LoadState(NamedTuple):
     """TTFT + (output tokens - 1) x TPOT [s]."""
     request_rps: float
     """Requests that the replica finishes [requests/s]."""
+    gathering_s: float = 0.0
+    """At a rate: how long prompts gather behind a request until its first token, beyond a step [s]."""
+    behind_prompts_s: float = 0.0
+    """At a rate: what prompts of others add to its wait for the first token [s]."""
+    uneven_s: float = 0.0
+    """At a rate: what prompts of different lengths add to its wait per variance / mean^2 of the lengths [s]."""
     followed_s: float = 0.0
     """At a rate: what prompts that arrived while a request waited for its own add to its decoding [s]."""
     longest_step_s: float = math.inf

@@ -11,8 +11,6 @@ from app.domain.units import plain
 QUEUE_SOURCE = (
     "https://doi.org/10.1007/BF01194620 (Pollaczek), https://doi.org/10.1007/BF02532775 (several servers), scaled to measurements"
 )
-BUSIEST = 0.9
-"""Above it ten digits of how busy prompts keep a replica do not give ten digits of the wait behind them."""
 _FORMULAS = {
     "server_s": "request_s + request_concurrency_s x requests in the system + input_token_s x prompt tokens",
     "residual_s": "(residual_iterations + (poll_interval_steps - 1) / 2 + steps held for a batch) x decode step"
@@ -22,7 +20,10 @@ _FORMULAS = {
     "start_s": "half of the prompts of the burst x share of the waves of the run that still start together",
     "admission_s": "requests without a place / requests with one x time inside; at a rate, the wait for one of several servers",
 }
-_AT_A_RATE = {"prompts_ahead_s": "prompts that arrived before: busy / (1 - busy) x prompt alone / 2, busy = requests/s x prompt among many"}
+_AT_A_RATE = {
+    "residual_s": "(residual_iterations - 0.5 + steps held) x decode step + busy x mean square of the steps / mean step / 2",
+    "prompts_ahead_s": "prompts that arrived in the same step, or the queue of those that the token budget puts off, whichever is longer",
+}
 
 
 def waiting_steps(serving: Serving, state: LoadState, request_rps: float | None) -> Iterator[Step]:
@@ -56,17 +57,6 @@ def _prefill(serving: Serving, state: LoadState, _: float | None) -> Terms:
     return serving.prefill_steps * one_s, f"{serving.prefill_steps} x {plain(one_s)}"
 
 
-def _ahead(serving: Serving, _: LoadState, request_rps: float | None) -> Terms:
-    if request_rps is None:
-        return None
-    rate, crowded_s, alone_s = request_rps / serving.groups, serving.crowded_s, serving.alone_s
-    busy = rate * crowded_s
-    if busy > BUSIEST:
-        return None
-    text = f"{plain(rate)} x {plain(crowded_s)}"
-    return busy / (1 - busy) * alone_s / 2, f"{text} / (1 - {text}) x {plain(alone_s)} / 2"
-
-
 def _admission(_: Serving, state: LoadState, request_rps: float | None) -> Terms:
     if request_rps is not None or state.concurrency <= state.admitted:
         return None
@@ -75,4 +65,4 @@ def _admission(_: Serving, state: LoadState, request_rps: float | None) -> Terms
     return value, f"({plain(state.concurrency)} - {plain(state.admitted)}) / {plain(state.admitted)} x {plain(inside_s)}"
 
 
-_TERMS = {"server_s": _server, "prefill_s": _prefill, "prompts_ahead_s": _ahead, "admission_s": _admission}
+_TERMS = {"server_s": _server, "prefill_s": _prefill, "admission_s": _admission}
