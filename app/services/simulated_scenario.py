@@ -8,6 +8,7 @@ from app.domain.performance import BENCHMARK_WAVES, Performance
 from app.domain.provenance import Note
 from app.domain.simulation_fleet import CacheFlush, Client, ReplicaLoss
 from app.domain.simulation_lengths import quantiles_of
+from app.domain.simulation_pool import PoolModel
 from app.domain.simulation_replica import replica_of
 from app.domain.simulation_requests import Arrivals, Flood, RequestKind, SharedPrefix, Surge, Traced
 from app.domain.simulation_scenario import Limits, Scenario
@@ -38,11 +39,9 @@ def scenario_of(request: SimulationRequest, performance: Performance, notes: lis
     )
     workload = request.workload
     return Scenario(
-        replica=replica_of(performance, request.batching),
+        pools=(PoolModel(replica_of(performance, request.batching), request.replicas, request.balancing),),
         arrivals=_arrivals(request),
         kinds=() if workload is None else _kinds(workload),
-        num_replicas=request.replicas,
-        balancing=request.balancing,
         client=Client(
             math.inf if clients.timeout_s is None else clients.timeout_s,
             clients.max_num_retries,
@@ -71,7 +70,9 @@ def _arrivals(request: SimulationRequest) -> Arrivals:
     if request.workload is None:
         return Arrivals(trace=tuple(Traced(each.arrival_s, each.input_tokens, each.output_tokens) for each in request.trace))
     variation = request.variation_ratio if request.variation_ratio >= CONSTANT_PACE_RATIO else 0.0
-    return Arrivals(demand_of(request.workload).request_rps, variation, concurrency=request.concurrency)
+    return Arrivals(
+        demand_of(request.workload).request_rps, variation, concurrency=request.concurrency, num_under_way=request.num_under_way
+    )
 
 
 def _kinds(workload: Workload) -> tuple[RequestKind, ...]:

@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 from app.domain.batching import Batching
 from app.domain.calibration import CalibrationChoice
 from app.domain.deployment import Deployment
-from app.domain.simulation_fleet import Balancing
+from app.domain.simulation_pool import Balancing
 from app.domain.value import Given
 from app.domain.workload import Rps, Slo, Workload
 from app.services.requests import GpuRef, ModelRef
@@ -139,6 +139,9 @@ class SimulationRequest(Given):
     """Requests of one seed after which none arrives any more."""
     warm_up_ratio: Annotated[float, Field(ge=0, le=0.9)] = 0.1
     """Share of that time that is left out of the figures."""
+    num_under_way: Annotated[int, Field(ge=0, le=10**4)] = 0
+    """Requests in the fleet at the start, about, at random places of their outputs: a run need not fill up first. They come on top of
+    `num_requests` and belong to the warm-up."""
     seeds: Annotated[Sequence[Annotated[int, Field(ge=0, le=10**9)]], Field(min_length=1, max_length=30)] = (1, 2, 3)
     """One run each; the same seed gives the same run, and the same traffic to other deployments."""
     calibration: CalibrationChoice = None
@@ -148,6 +151,8 @@ class SimulationRequest(Given):
     def _one_traffic(self) -> "SimulationRequest":
         if (self.workload is None) == (not self.trace):
             raise ValueError("give either workload or trace")
+        if self.num_under_way and (self.trace or self.concurrency is not None):
+            raise ValueError("num_under_way belongs to requests that arrive at a rate: leave out trace and concurrency")
         if self.trace and self.concurrency is not None:
             raise ValueError("a trace has times of arrival: leave out concurrency")
         if len(set(self.seeds)) < len(self.seeds):

@@ -12,6 +12,7 @@ from app.domain.errors import InvalidInput
 from app.domain.simulation import Run, simulate, simulate_seed
 from app.domain.simulation_fleet import Client
 from app.domain.simulation_lengths import Quantiles, quantiles_of
+from app.domain.simulation_pool import PoolModel
 from app.domain.simulation_record import percentiles
 from app.domain.simulation_replica import ConstantSteps, KvRoom, ReplicaModel
 from app.domain.simulation_requests import Arrivals, RequestKind, SharedPrefix, Surge, Traced, requests_of
@@ -34,7 +35,8 @@ CHAT = ReplicaModel(ConstantSteps(0.02), token_budget=2048, max_num_seqs=64, roo
 
 def scenario(model: ReplicaModel = CHAT, rps: float = 5, **more: Any) -> Scenario:
     found: dict[str, Any] = {"kinds": (kind(1000, 200),), "num_requests": 2000, "seeds": (1,), **more}
-    return Scenario(model, more.pop("arrivals", Arrivals(rps)), **{name: value for name, value in found.items() if name != "arrivals"})
+    pool = PoolModel(model, found.pop("num_replicas", 1), found.pop("balancing", "round_robin"))
+    return Scenario((pool,), found.pop("arrivals", Arrivals(rps)), **found)
 
 
 def one(found: Scenario, seed: int = 1) -> Run:
@@ -52,8 +54,8 @@ def agrees(found: Interval, expected: float) -> bool:
 def test_one_server_with_constant_service_waits_as_m_d_1(load: float) -> None:
     """rho / (2 (1 - rho)) service times (Pollaczek-Khinchine)."""
     found = simulate(scenario(ONE_AT_A_TIME, load, kinds=(kind(10, 1),), num_requests=15_000, seeds=tuple(range(6))))
-    assert found.queue is not None
-    assert agrees(found.queue.mean, load / (2 * (1 - load)))
+    assert found.times.queue is not None
+    assert agrees(found.times.queue.mean, load / (2 * (1 - load)))
     assert found.busy_ratio.mean == pytest.approx(load, rel=0.02)
 
 
@@ -89,9 +91,9 @@ def test_many_places_with_exponential_service_wait_as_m_m_c(servers: int, load: 
     model = ReplicaModel(ConstantSteps(0.001), max_num_seqs=servers)
     kinds = (RequestKind("all", 1, constant(1), lengths),)
     found = simulate(scenario(model, load * servers, kinds=kinds, num_requests=20_000, seeds=tuple(range(8))))
-    assert found.queue is not None
+    assert found.times.queue is not None
     expected = erlang_c(servers, load * servers) / (servers * (1 - load))
-    assert agrees(found.queue.mean, expected)
+    assert agrees(found.times.queue.mean, expected)
 
 
 @pytest.mark.parametrize("batching", ["continuous", "dynamic"])
@@ -165,9 +167,9 @@ def test_goodput_counts_requests_within_the_limits() -> None:
 
 def test_seeds_give_intervals() -> None:
     found = simulate(scenario(seeds=(1, 2, 3)))
-    assert found.ttft is not None
-    assert found.ttft.p95.half_width is not None
-    assert 0 < found.ttft.p95.half_width < found.ttft.p95.mean
+    assert found.times.ttft is not None
+    assert found.times.ttft.p95.half_width is not None
+    assert 0 < found.times.ttft.p95.half_width < found.times.ttft.p95.mean
     single = simulate(scenario(seeds=(1,)))
     assert single.request_rps.half_width is None
 
@@ -209,7 +211,7 @@ def test_absurd_traffic_ends_in_figures(case: str) -> None:
     run = one(scenario(**{"num_requests": 50, **ABSURD[case]}))
     assert sum(run.outcomes.values()) == 50
     figures = [run.request_rps, run.num_in_flight, run.busy_ratio, run.goodput_rps, run.output_tokens_per_s]
-    figures += [each for time in (run.times.ttft, run.times.tpot, run.times.e2e, run.itl) if time is not None for each in time]
+    figures += [each for time in (run.times.ttft, run.times.tpot, run.times.e2e, run.times.itl) if time is not None for each in time]
     assert all(math.isfinite(each) and each >= 0 for each in figures), figures
     assert run.busy_ratio <= 1 + 1e-9
     assert all(math.isfinite(each) for point in run.course for each in point)

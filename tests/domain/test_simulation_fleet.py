@@ -8,8 +8,9 @@ import pytest
 
 from app.domain.errors import InvalidInput
 from app.domain.simulation import Run, simulate_seed
-from app.domain.simulation_fleet import Balancing, CacheFlush, Client, ReplicaLoss
+from app.domain.simulation_fleet import CacheFlush, Client, ReplicaLoss
 from app.domain.simulation_lengths import quantiles_of
+from app.domain.simulation_pool import Balancing, PoolModel
 from app.domain.simulation_record import Percentiles
 from app.domain.simulation_replica import KvRoom, ReplicaModel, StepTimes
 from app.domain.simulation_requests import Arrivals, Flood, RequestKind, SharedPrefix, Surge
@@ -33,7 +34,8 @@ def kind(prompt: float, output: float, name: str = "all", share: float = 1.0) ->
 
 def run(model: ReplicaModel = MODEL, rps: float = 20, num_replicas: int = 4, variation: float = 1.0, **more: Any) -> Run:
     given: dict[str, Any] = {"kinds": (kind(1000, 100),), "duration_s": 200.0, "balancing": "least_loaded", "warm_up_ratio": 0.1, **more}
-    return simulate_seed(Scenario(model, Arrivals(rps, variation), num_replicas=num_replicas, **given), 7)
+    pool = PoolModel(model, num_replicas, given.pop("balancing"))
+    return simulate_seed(Scenario((pool,), Arrivals(rps, variation), **given), 7)
 
 
 def ttft(found: Run) -> Percentiles:
@@ -134,15 +136,15 @@ def test_chunks_keep_answers_flowing_beside_long_prompts() -> None:
     kinds = kind(500, 100, "short", 0.8), kind(10_000, 100, "long", 0.2)
     budgets = float("inf"), 1024.0
     whole, cut = (run(replace(MODEL, token_budget=budget), rps=4, num_replicas=1, kinds=kinds) for budget in budgets)
-    assert whole.itl is not None
-    assert cut.itl is not None
-    assert cut.itl.p99 < whole.itl.p99 / 3
+    assert whole.times.itl is not None
+    assert cut.times.itl is not None
+    assert cut.times.itl.p99 < whole.times.itl.p99 / 3
 
 
 def test_prompts_first_stop_the_answers_in_progress() -> None:
     mixed, first = run(rps=20), run(replace(MODEL, prefill_first=True), rps=20)
     for time in ("itl", "tpot"):
-        shared, apart = (found.itl if time == "itl" else found.times.tpot for found in (mixed, first))
+        shared, apart = (getattr(found.times, time) for found in (mixed, first))
         assert shared is not None
         assert apart is not None
         assert apart.p99 > 1.1 * shared.p99
@@ -166,9 +168,9 @@ def test_the_course_of_the_load_is_short_and_adds_up() -> None:
 
 def test_gaps_are_those_of_the_steps() -> None:
     found = run()
-    assert found.itl is not None
+    assert found.times.itl is not None
     assert found.times.tpot is not None
-    assert found.itl.mean == pytest.approx(found.times.tpot.mean, rel=0.02)
+    assert found.times.itl.mean == pytest.approx(found.times.tpot.mean, rel=0.02)
 
 
 def test_a_replica_that_is_not_there_cannot_be_lost() -> None:
