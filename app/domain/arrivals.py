@@ -1,6 +1,7 @@
 """What a request meets that arrives at random: the step in progress, prompts of the same step, prompts that the budget puts off."""
 
 import math
+from dataclasses import dataclass
 from typing import NamedTuple
 
 SOURCE = (
@@ -50,11 +51,6 @@ def met_turn_s(decode_s: float, batch_s: float, num_batches: float, prompt_s: fl
     return (decode_s**2 + num_batches * (batch_s**2 + prompt_s**2 * more)) / (decode_s + num_batches * batch_s)
 
 
-def queued_s(busy: float, service_s: float) -> float:
-    """Wait behind equally long services: u s / (2 (1 - u)); infinite from u = 1 on [s]. Source: Pollaczek-Khinchine, `SOURCE`."""
-    return busy * service_s / (2 * (1 - busy)) if busy < 1 else math.inf
-
-
 def batches_between(decode_s: float, first_s: float, next_s: float, num_prompts: float, most: float) -> float:
     """Prompt steps between two decode steps of an engine that runs prompts first, at so many prompts per decode step.
 
@@ -75,48 +71,91 @@ def batches_between(decode_s: float, first_s: float, next_s: float, num_prompts:
     return after
 
 
-class Wait(NamedTuple):
-    """What a request waits for beside its own prompt, and what gathers behind it meanwhile [s]."""
+class Line(NamedTuple):
+    """A queue of equally long services."""
 
-    residual_s: float
-    """What is left of the step in progress."""
-    ahead_s: float
-    """Prompts of the same step, or that the budget puts before."""
-    gathering_s: float
-    """Until its first token, beyond a step without prompts: prompts that arrive meanwhile follow."""
-    prompts_s: float
-    """Of both what prompts cause: all but half of a step without any."""
-    uneven_s: float
-    """What prompts of different lengths add per variance / mean^2 of the lengths."""
+    busy_ratio: float
+    """Share of the time that they take; below 1 where there is a steady state."""
+    service_s: float
+    """One of them [s]; 0 where nothing queues."""
+    share_ratio: float = 1.0
+    """Part of the wait that remains where arrivals come more evenly than at random."""
+
+    @property
+    def wait_s(self) -> float:
+        """Behind others: share x u s / (2 (1 - u)); infinite from u = 1 on [s]. Source: Pollaczek-Khinchine, `SOURCE`."""
+        if self.busy_ratio >= 1:
+            return math.inf
+        return self.share_ratio * self.busy_ratio * self.service_s / (2 * (1 - self.busy_ratio))
 
 
-def wait(
-    *,
-    busy: float,
-    plain_s: float,
-    mean_s: float,
-    met_s: float,
-    beside_s: float,
-    own_step_s: float,
-    own_s: float,
-    full_s: float,
-    in_turn: bool,
-) -> Wait:
-    """What a Poisson arrival waits for; the larger of two limits, each exact where it holds.
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """What a Poisson arrival waits for beside its own prompt; the larger of two limits, each exact where it holds.
 
-    The budget takes all that wait: half of the step in progress, e / 2 with e = `met_s`, then the own prompt with r e others, which add
-    `beside_s`. A step takes one prompt: half of a step without prompts, then P-K behind services of full steps, `full_s`, which is
-    0 without a budget. Both only where the engine is at work (`busy`). Later prompts gather for Y - plain, of which a share
-    (x - plain) / (own step - plain) is in the mean step x anyway where both share steps. Source: `SOURCE`.
+    The budget takes all that wait: half of the step in progress, busy e / 2, then the own prompt with as many others as arrived in it. A
+    step takes one prompt: half of a step without prompts, busy d / 2, then a line of steps full of prompts. Source: `SOURCE`.
     """
-    residual_s, gathered_s = busy * met_s / 2, own_step_s + beside_s
-    ahead_s, uneven_s = beside_s, (busy / 2 + beside_s / met_s) * max(0.0, met_s - mean_s)
-    in_line_s = busy * plain_s / 2 + full_s - residual_s
-    if in_line_s > ahead_s:
-        ahead_s, uneven_s = in_line_s, full_s
-        gathered_s = max(gathered_s, own_s + full_s)
-    beyond_s = max(0.0, gathered_s - plain_s)
-    step_beyond_s = own_step_s + beside_s - plain_s
-    if not in_turn and step_beyond_s > 0:
-        beyond_s *= max(0.0, 1 - (mean_s - plain_s) / step_beyond_s)
-    return Wait(residual_s, ahead_s, beyond_s, residual_s + ahead_s - busy * plain_s / 2, uneven_s)
+
+    busy_ratio: float
+    """Chance that the engine is at work."""
+    plain_s: float
+    """d, a step without prompts [s]."""
+    mean_s: float
+    """The mean step [s]."""
+    met_s: float
+    """e, mean square of the steps / their mean [s]."""
+    num_others: float
+    """Prompts of others that arrived in the same step."""
+    other_s: float
+    """What each of them adds to the step of the own prompt [s]."""
+    own_step_s: float
+    """The own prompt, or as much as a step takes of it [s]."""
+    own_s: float
+    """All steps of the own prompt [s]."""
+    line: Line
+    """Prompts that the budget puts one after the other."""
+    in_turn: bool
+    """Whether prompts run in steps of their own."""
+
+    @property
+    def residual_s(self) -> float:
+        """What is left of the step in progress [s]."""
+        return self.busy_ratio * self.met_s / 2
+
+    @property
+    def in_line(self) -> bool:
+        """Whether the line is the larger limit."""
+        return self.busy_ratio * self.plain_s / 2 + self.line.wait_s - self.residual_s > self.num_others * self.other_s
+
+    @property
+    def ahead_s(self) -> float:
+        """Prompts of the same step, or those in line [s]."""
+        if self.in_line:
+            return self.busy_ratio * self.plain_s / 2 + self.line.wait_s - self.residual_s
+        return self.num_others * self.other_s
+
+    @property
+    def prompts_s(self) -> float:
+        """What prompts of others cause: all but half of a step without any [s]."""
+        return self.residual_s + self.ahead_s - self.busy_ratio * self.plain_s / 2
+
+    @property
+    def uneven_s(self) -> float:
+        """What prompts of different lengths add per variance / mean^2 of the lengths, e = x + (1 + V) (e_0 - x) [s]."""
+        if self.in_line:
+            return self.line.wait_s
+        return (self.busy_ratio / 2 + self.num_others * self.other_s / self.met_s) * max(0.0, self.met_s - self.mean_s)
+
+    @property
+    def gathering_s(self) -> float:
+        """How long prompts gather that follow the own one, beyond what they do in the mean step [s].
+
+        Y - d, Y the step of the own prompt, or all of its time in line; where both share steps 1 - (x - d) / (own step - d) of it.
+        """
+        step_s = self.own_step_s + self.num_others * self.other_s
+        gathered_s = max(step_s, self.own_s + self.line.wait_s) if self.in_line else step_s
+        beyond_s = max(0.0, gathered_s - self.plain_s)
+        if not self.in_turn and step_s > self.plain_s:
+            beyond_s *= max(0.0, 1 - (self.mean_s - self.plain_s) / (step_s - self.plain_s))
+        return beyond_s * self.line.share_ratio

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal, NamedTuple
 
+from app.domain.arrivals import Wait
 from app.domain.decoding import followed_s, gamma_percentile, prompts_deviation_s
 from app.domain.length_spread import NORMAL, Spread
 from app.domain.load_state import LoadState
@@ -86,14 +87,20 @@ class Tails:
     _deviations: dict[Level, TtftDeviations] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
+    def _wait(self) -> Wait:
+        if self.state.wait is None:
+            raise ValueError("percentiles are those of a rate")
+        return self.state.wait
+
+    @property
     def more_ahead_s(self) -> float:
         """What prompts of different lengths add to the waiting behind them [s]."""
-        return self.prompts.inputs.variance_ratio * self.state.uneven_s
+        return self.prompts.inputs.variance_ratio * self._wait.uneven_s
 
     @property
     def gathering_s(self) -> float:
         """Until the first token, beyond a step: prompts that arrive meanwhile follow [s]."""
-        return self.state.gathering_s + self.more_ahead_s
+        return self._wait.gathering_s + self.more_ahead_s
 
     @cached_property
     def followed_s(self) -> float:
@@ -122,7 +129,7 @@ class Tails:
     def deviations(self, level: Level) -> TtftDeviations:
         """What the percentile of TTFT is made of."""
         if level not in self._deviations:
-            self._deviations[level] = _ttft(self.prompts, self.state, self.more_ahead_s, level)
+            self._deviations[level] = _ttft(self.prompts, self.state, self._wait.prompts_s + self.more_ahead_s, level)
         return self._deviations[level]
 
     def percentile(self, name: TimeName, level: Level) -> float:
@@ -167,11 +174,11 @@ class Tails:
         return self._tail("e2e")
 
 
-def _ttft(prompts: Prompts, state: LoadState, more_ahead: float, level: Level) -> TtftDeviations:
+def _ttft(prompts: Prompts, state: LoadState, behind_s: float, level: Level) -> TtftDeviations:
     serving, waiting, own = prompts.mean, state.waiting, prompts.at(level)
     beside = 0.0 if serving.prefill_first else state.running / serving.groups
     own_s = own.prompt_s(beside) - waiting.prefill_s if own is not serving else 0.0
-    ahead_s = gamma_tail_s(state.behind_prompts_s + more_ahead, _met_ratio(serving, state), prompts.inputs.variance_ratio, level)
+    ahead_s = gamma_tail_s(behind_s, _met_ratio(serving, state), prompts.inputs.variance_ratio, level)
     admission_s = 0.0
     if waiting.admission_s:
         places = serving.most_admitted

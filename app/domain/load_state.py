@@ -3,6 +3,7 @@
 import math
 from typing import NamedTuple
 
+from app.domain.arrivals import Wait
 from app.domain.step import IterationTime
 
 
@@ -80,12 +81,8 @@ class LoadState(NamedTuple):
     """TTFT + (output tokens - 1) x TPOT [s]."""
     request_rps: float
     """Requests that the replica finishes [requests/s]."""
-    gathering_s: float = 0.0
-    """At a rate: how long prompts gather behind a request until its first token, beyond a step [s]."""
-    behind_prompts_s: float = 0.0
-    """At a rate: what prompts of others add to its wait for the first token [s]."""
-    uneven_s: float = 0.0
-    """At a rate: what prompts of different lengths add to its wait per variance / mean^2 of the lengths [s]."""
+    wait: Wait | None = None
+    """At a rate: what a request meets that arrives."""
     followed_s: float = 0.0
     """At a rate: what prompts that arrived while a request waited for its own add to its decoding [s]."""
     longest_step_s: float = math.inf

@@ -108,7 +108,7 @@ def _followed(performance: Performance, state: LoadState) -> Step:
     serving = performance.serving
     decode, mixed = plain(state.decode.total_s), plain(state.mixed.total_s)
     formula = "gathering x prompt steps per step x (mixed_step_s - decode_step_s) / decode_step_s"
-    terms = f"{plain(state.gathering_s)} x {plain(state.prompt_step_ratio)} x ({mixed} - {decode}) / {decode}"
+    terms = f"{plain(state.wait.gathering_s if state.wait else 0.0)} x {plain(state.prompt_step_ratio)} x ({mixed} - {decode}) / {decode}"
     longest_s = state.longest_step_s
     if not math.isinf(longest_s):
         most = f"{plain(serving.decode_steps)} x ({plain(longest_s)} - {plain(state.step_s)})"

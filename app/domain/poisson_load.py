@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from app.domain.arrivals import Wait, busy_ratio, met_step_s, met_turn_s, queued_s, wait
+from app.domain.arrivals import Line, Wait, busy_ratio, met_step_s, met_turn_s
 from app.domain.decoding import followed_s
 from app.domain.load_state import Interference, LoadState, WaitingTimes
 
@@ -33,7 +33,7 @@ class PoissonLoad:
     r requests/s of a group, steps of x seconds: lam = r x prompts arrive per step, B = r x decode steps x x sequences decode. One of them
     shares its steps with B others, 1 / groups + B in all: processor sharing, whose mean holds for any lengths
     (https://doi.org/10.1145/321879.321887). So x = step(1 / groups + B, lam), solved by secants from below.
-    Waiting: see `wait`; for a place that of A servers (Sakasegawa, https://doi.org/10.1007/BF02532775). Means are within 3 % of a replica
+    Waiting: see `Wait`; for a place that of A servers (Sakasegawa, https://doi.org/10.1007/BF02532775). Means are within 3 % of a replica
     stepped through request by request up to 70 % of the saturation (`tests/domain/test_simulation_replica.py`), within 7 % where prompts
     of thousands of tokens take most of the time and outputs are short.
     """
@@ -93,7 +93,7 @@ class PoissonLoad:
         running, lam = rate * steps * step_s, rate * step_s
         if rate * serving.crowded_s >= 1 or (not serving.prefill_first and lam * serving.computed_tokens > serving.token_budget):
             return None
-        beside = serving.interference(max(1.0, running), lam)
+        beside = serving.interference(max(1.0, running), lam, at_random=True)
         found = self._wait(rate, running, step_s, beside)
         longest_s = serving.longest_step_s(running)
         between, others, more = beside, running, 0.0
@@ -103,7 +103,7 @@ class PoissonLoad:
             # Prompts that follow mine start to decode soon after it, and as many did before: it shares more steps than the mean has.
             more = 2 * following_s / (mean_s - plain_s) * rate * mean_s if mean_s > plain_s else 0.0
             others = rate * steps * mean_s
-            between = serving.interference(self._sequences(others) + more, rate * mean_s)
+            between = serving.interference(self._sequences(others) + more, rate * mean_s, at_random=True)
         following_s = followed_s(steps, between.decode.total_s, between.mean_step_s, longest_s, found.gathering_s)
         decode_s = steps * between.mean_step_s + following_s
         running = rate * decode_s
@@ -132,9 +132,7 @@ class PoissonLoad:
             waiting=waiting,
             e2e_s=e2e_s,
             request_rps=request_rps,
-            gathering_s=found.gathering_s,
-            behind_prompts_s=found.prompts_s,
-            uneven_s=found.uneven_s,
+            wait=found,
             followed_s=following_s,
             longest_step_s=longest_s,
         )
@@ -155,22 +153,22 @@ class PoissonLoad:
             met_s = met_turn_s(plain_s, beside.mixed.total_s - plain_s, beside.often, serving.next_prompt_s, lam)
         else:
             met_s = met_step_s(plain_s, mean_s, added_s, full_s)
-        # Of several groups each gets requests in turn, whose gaps vary less: variance / groups (Kingman, as `SOURCE` of `arrivals`).
         others = rate * met_s * busy / serving.groups
-        own_step_s = serving.step_s(with_prompts, min(room, tokens))
+        together_s, alone_s = (serving.step_s(with_prompts, tokens * (1 + each)) for each in (others, 0))
         line_s = 0.0 if math.isinf(room) else full_s * tokens / room
-        found = wait(
-            busy=busy,
+        return Wait(
+            busy_ratio=busy,
             plain_s=plain_s,
             mean_s=mean_s,
             met_s=met_s,
-            beside_s=serving.step_s(with_prompts, tokens * (1 + others)) - serving.step_s(with_prompts, tokens),
-            own_step_s=own_step_s,
+            num_others=others,
+            other_s=(together_s - alone_s) / others if others else 0.0,
+            own_step_s=serving.step_s(with_prompts, min(room, tokens)),
             own_s=own_s,
-            full_s=queued_s(rate * line_s, line_s) / serving.groups,
+            # Of several groups each gets requests in turn, whose gaps vary less: variance / groups (Kingman, as `SOURCE` of `arrivals`).
+            line=Line(rate * line_s, line_s, 1 / serving.groups),
             in_turn=serving.prefill_first,
         )
-        return found._replace(gathering_s=found.gathering_s / serving.groups)
 
     def _admission_s(self, load: float, inside_s: float) -> float:
         places = self.serving.most_admitted

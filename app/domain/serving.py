@@ -147,26 +147,26 @@ class Serving:
         most = self.most_together
         return (most * self.crowded_s - self.alone_s) / (most - 1) if most > 1 else self.crowded_s
 
-    def _prompts_in_steps(self, lam: float, decode_s: float) -> tuple[float, float]:
-        """(steps with prompts per decode step, prompt tokens of each) at `lam` prompts per decode step of `decode_s`.
+    def _prompts_in_steps(self, lam: float, random_s: float | None) -> tuple[float, float]:
+        """(steps with prompts per decode step, prompt tokens of each) at `lam` prompts per decode step.
 
         Mixed steps: a share f = min(1, max(1 - exp(-lam m), lam I / budget)) of the steps carries min(lam I / f, budget) tokens.
-        Prefill first: `batches_between` steps, or lam x m of I / m tokens where a prompt takes m > 1.
+        Prefill first: lam x m of I / m tokens; of whole prompts that arrive at random `batches_between` steps of `random_s` that decode.
         """
         steps, tokens = self.prefill_steps, self.computed_tokens
         arriving = lam * tokens
         if self.prefill_first:
             often = lam * steps
-            if steps == 1:
-                often = batches_between(decode_s, self.alone_s, self.next_prompt_s, lam, self.most_together)
+            if random_s is not None and steps == 1:
+                often = batches_between(random_s, self.alone_s, self.next_prompt_s, lam, self.most_together)
             return often, arriving / often if often else tokens / steps
         often = min(1.0, max(-math.expm1(-lam * steps), arriving / self.token_budget))
         return often, min(arriving / often if often else tokens / steps, self.token_budget)
 
-    def interference(self, sequences: float, lam: float) -> Interference:
+    def interference(self, sequences: float, lam: float, *, at_random: bool = False) -> Interference:
         """Steps without and with prompts at `lam` prompts per step, and how often prompts interfere."""
         decode = self.step(sequences, 0)
-        often, carried = self._prompts_in_steps(lam, decode.total_s)
+        often, carried = self._prompts_in_steps(lam, decode.total_s if at_random else None)
         if not self.prefill_first:
             mixed = self.step(sequences, carried)
             square = (1 - often) * decode.total_s**2 + often * mixed.total_s**2
@@ -177,7 +177,7 @@ class Serving:
         return Interference(decode, both, carried, often, often * chunk.total_s, decode.total_s)
 
     def mean_step_s(self, sequences: float, lam: float) -> float:
-        """The mean step of `interference` alone [s]."""
+        """The mean step of `interference` alone where prompts arrive at random [s]."""
         decode_s = self.step_s(sequences, 0)
         often, tokens = self._prompts_in_steps(lam, decode_s)
         mixed_s = decode_s + self.step_s(0, tokens) if self.prefill_first else self.step_s(sequences, tokens)

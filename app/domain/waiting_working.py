@@ -11,6 +11,8 @@ from app.domain.units import plain
 QUEUE_SOURCE = (
     "https://doi.org/10.1007/BF01194620 (Pollaczek), https://doi.org/10.1007/BF02532775 (several servers), scaled to measurements"
 )
+BUSIEST = 0.9
+"""Above it ten digits of how busy prompts keep a replica do not give ten digits of the wait behind them."""
 _FORMULAS = {
     "server_s": "request_s + request_concurrency_s x requests in the system + input_token_s x prompt tokens",
     "residual_s": "(residual_iterations + (poll_interval_steps - 1) / 2 + steps held for a batch) x decode step"
@@ -21,8 +23,10 @@ _FORMULAS = {
     "admission_s": "requests without a place / requests with one x time inside; at a rate, the wait for one of several servers",
 }
 _AT_A_RATE = {
-    "residual_s": "(residual_iterations - 0.5 + steps held) x decode step + busy x mean square of the steps / mean step / 2",
-    "prompts_ahead_s": "prompts that arrived in the same step, or the queue of those that the token budget puts off, whichever is longer",
+    "residual_s": "(residual_iterations - 0.5 + steps held) x decode step beside the running sequences + chance that the engine is at work"
+    " x mean square of the steps / mean step / 2",
+    "prompts_ahead_s": "prompts that arrived in the same step x what each adds to it; or, where longer, those in line by the token budget:"
+    " busy x service / (2 (1 - busy)), with half of a step without prompts for half of the one met",
 }
 
 
@@ -57,6 +61,26 @@ def _prefill(serving: Serving, state: LoadState, _: float | None) -> Terms:
     return serving.prefill_steps * one_s, f"{serving.prefill_steps} x {plain(one_s)}"
 
 
+def _ahead(_: Serving, state: LoadState, __: float | None) -> Terms:
+    found = state.wait
+    if found is None or found.line.busy_ratio > BUSIEST:
+        return None
+    if not found.in_line:
+        return found.num_others * found.other_s, f"{plain(found.num_others)} x {plain(found.other_s)}"
+    busy, line = plain(found.busy_ratio), found.line
+    queue = f"{plain(line.share_ratio * line.busy_ratio)} x {plain(line.service_s)} / (2 x (1 - {plain(line.busy_ratio)}))"
+    return found.ahead_s, f"{queue} + {busy} x ({plain(found.plain_s)} - {plain(found.met_s)}) / 2"
+
+
+def _residual(_: Serving, state: LoadState, __: float | None) -> Terms:
+    found = state.wait
+    if found is None:
+        return None
+    steps = (state.waiting.residual_s - found.residual_s) / found.plain_s
+    text = f"{plain(steps)} x {plain(found.plain_s)} + {plain(found.busy_ratio)} x {plain(found.met_s)} / 2"
+    return state.waiting.residual_s, text
+
+
 def _admission(_: Serving, state: LoadState, request_rps: float | None) -> Terms:
     if request_rps is not None or state.concurrency <= state.admitted:
         return None
@@ -65,4 +89,4 @@ def _admission(_: Serving, state: LoadState, request_rps: float | None) -> Terms
     return value, f"({plain(state.concurrency)} - {plain(state.admitted)}) / {plain(state.admitted)} x {plain(inside_s)}"
 
 
-_TERMS = {"server_s": _server, "prefill_s": _prefill, "admission_s": _admission}
+_TERMS = {"server_s": _server, "residual_s": _residual, "prompts_ahead_s": _ahead, "prefill_s": _prefill, "admission_s": _admission}
