@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from app.domain.errors import InvalidInput
 from app.domain.simulation_figures import FigureIntervals, Figures, figures_of, intervals_of
 from app.domain.simulation_fleet import Fleet
-from app.domain.simulation_pool import Pool, routes_of
+from app.domain.simulation_pool import Pool
 from app.domain.simulation_record import Recorder
 from app.domain.simulation_requests import requests_of
 from app.domain.simulation_scenario import Scenario, check
@@ -36,6 +36,11 @@ class SimulationResult(FigureIntervals):
     runs: list[Run]
     pools: dict[str, FigureIntervals]
     """By name, where there are several."""
+
+    @property
+    def measured_s(self) -> float:
+        """Mean over the seeds."""
+        return math.fsum(run.measured_s for run in self.runs) / len(self.runs)
 
 
 def simulate(scenario: Scenario, on_progress: Callable[[float], None] | None = None) -> SimulationResult:
@@ -79,8 +84,7 @@ def simulate_seed(scenario: Scenario, seed: int, on_progress: Callable[[float], 
     for index, model in enumerate(scenario.pools):
         recorder = Recorder(warm_up_s, end_s, model.num_replicas * model.replica.groups, num_kinds)
         pools.append(Pool(model, index, scenario.prefix, recorder))
-    routes = routes_of(scenario.pools, scenario.kind_names[: None if scenario.floods else -1])
-    fleet = Fleet(pools, routes, scenario.client, max_num_waiting=scenario.max_num_waiting)
+    fleet = Fleet(pools, scenario.routes, scenario.client, max_num_waiting=scenario.max_num_waiting)
     for loss in scenario.losses:
         fleet.lose(loss)
     for flush in scenario.flushes:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from app.domain.simulation_engine import Engine
-from app.domain.simulation_pool import Pool, Routes
+from app.domain.simulation_pool import Pool, Routes, pool_of
 from app.domain.simulation_requests import Outcome, Request
 
 TOLD_EVENTS = 500
@@ -118,7 +118,7 @@ class Fleet:
 
     def arrive(self, request: Request, now: float) -> None:
         """A request goes to its pool, and there to a replica."""
-        pool = self.pools[next(index for limit, index in self.routes[request.kind] if request.input_tokens <= limit)]
+        pool = self.pools[pool_of(self.routes, request.kind, request.input_tokens)]
         request.pool = pool.index
         engine = pool.chosen(request)
         too_many = engine is None or (self.max_num_waiting is not None and len(engine.waiting) >= self.max_num_waiting)

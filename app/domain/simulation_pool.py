@@ -4,13 +4,14 @@ import bisect
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from app.domain.errors import InvalidInput
+from app.domain.length_spread import NORMAL
 from app.domain.simulation_engine import Engine
 from app.domain.simulation_record import Recorder
 from app.domain.simulation_replica import ReplicaModel
-from app.domain.simulation_requests import Request, SharedPrefix
+from app.domain.simulation_requests import Request, RequestKind, SharedPrefix, Traced
 
 Balancing = Literal["round_robin", "least_loaded", "prefix_aware"]
 UNBALANCED = 64
@@ -18,8 +19,22 @@ UNBALANCED = 64
 UNBALANCED_RATIO = 1.5
 """And the ratio of both: https://docs.sglang.io/advanced_features/router.html (balance-abs-threshold, balance-rel-threshold)."""
 
+NUM_LENGTHS = 200
+"""Prompts of a kind by which the mean of those that a pool takes is found."""
 Routes = list[list[tuple[float, int]]]
 """By kind of request: (longest prompt [tokens], pool) in the order in which pools are asked, the last one without a limit."""
+
+
+class Intake(NamedTuple):
+    """The requests that a pool takes."""
+
+    kinds: tuple[str, ...] = ()
+    """Names of the kinds of requests; empty takes every kind."""
+    max_input_tokens: float = math.inf
+    """Longest prompt [tokens]."""
+
+
+EVERY_REQUEST = Intake()
 
 
 @dataclass(frozen=True)
@@ -30,16 +45,13 @@ class PoolModel:
     num_replicas: int = 1
     balancing: Balancing = "round_robin"
     name: str = "all"
-    kinds: tuple[str, ...] = ()
-    """Names of the kinds of requests that it takes; empty takes every kind."""
-    max_input_tokens: float = math.inf
-    """Longest prompt that it takes [tokens]."""
+    intake: Intake = EVERY_REQUEST
 
 
-def routes_of(pools: Sequence[PoolModel], kinds: Sequence[str]) -> Routes:
+def routes_of(intakes: Sequence[Intake], kinds: Sequence[str]) -> Routes:
     """Each request goes to the first pool that takes it; raises InvalidInput where none may, or a pool names an unknown kind."""
-    for index, pool in enumerate(pools):
-        unknown = [name for name in pool.kinds if name not in kinds]
+    for index, intake in enumerate(intakes):
+        unknown = [name for name in intake.kinds if name not in kinds]
         if unknown:
             raise InvalidInput(
                 f"no requests are of the class {unknown[0]}", field=f"/pools/{index}/classes", value=unknown[0],
@@ -47,7 +59,7 @@ def routes_of(pools: Sequence[PoolModel], kinds: Sequence[str]) -> Routes:
             )  # fmt: skip
     routes = Routes()
     for kind in kinds:
-        asked = [(pool.max_input_tokens, index) for index, pool in enumerate(pools) if not pool.kinds or kind in pool.kinds]
+        asked = [(each.max_input_tokens, index) for index, each in enumerate(intakes) if not each.kinds or kind in each.kinds]
         last = next((place for place, (limit, _) in enumerate(asked) if math.isinf(limit)), None)
         if last is None:
             raise InvalidInput(
@@ -57,6 +69,34 @@ def routes_of(pools: Sequence[PoolModel], kinds: Sequence[str]) -> Routes:
             )  # fmt: skip
         routes.append(asked[: last + 1])
     return routes
+
+
+def mean_lengths(routes: Routes, kinds: Sequence[RequestKind], trace: Sequence[Traced], num_pools: int) -> list[tuple[float, float]]:
+    """Mean (input, output) of the requests of each pool [tokens]: of NUM_LENGTHS equally likely prompts of each kind, or of a trace.
+
+    A pool to which none goes gets the mean of all.
+    """
+    found = [(0, float(one.input_tokens), float(one.output_tokens), 1.0) for one in trace]
+    if not trace:
+        deviates = [NORMAL.inv_cdf((place + 0.5) / NUM_LENGTHS) for place in range(NUM_LENGTHS)]
+        found = [
+            (index, max(1.0, kind.inputs.at(deviate)), max(1.0, kind.outputs.mean), kind.share_ratio)
+            for index, kind in enumerate(kinds)
+            for deviate in deviates
+        ]
+    parts = [[each for each in found if pool_of(routes, each[0], each[1]) == index] for index in range(num_pools)]
+    means = []
+    for part in (each or found for each in parts):
+        whole = math.fsum(share for *_, share in part)
+        prompts = math.fsum(prompt * share for _, prompt, _, share in part)
+        answers = math.fsum(answer * share for *_, answer, share in part)
+        means.append((prompts / whole, answers / whole))
+    return means
+
+
+def pool_of(routes: Routes, kind: int, input_tokens: float) -> int:
+    """Where a request goes."""
+    return next(index for limit, index in routes[kind] if input_tokens <= limit)
 
 
 class Pool:

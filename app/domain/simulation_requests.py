@@ -187,7 +187,7 @@ def requests_of(
     for flood in floods:
         now = flood.start_s + draw.expovariate(flood.request_rps)
         while now < flood.end_s:
-            flooded.append(Request(0, now, len(kinds), flood.input_tokens, flood.output_tokens))
+            flooded.append(Request(0, now, max(1, len(kinds)), flood.input_tokens, flood.output_tokens))
             now += draw.expovariate(flood.request_rps)
     found += _under_way(arrivals, kinds, seed)
     if prefix is not None:

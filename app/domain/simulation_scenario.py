@@ -1,11 +1,12 @@
 """What is simulated: a fleet, its traffic, its clients, and what goes wrong."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from app.domain.errors import InvalidInput
 from app.domain.simulation_fleet import CacheFlush, Client, ReplicaLoss
-from app.domain.simulation_pool import PoolModel, routes_of
+from app.domain.simulation_pool import PoolModel, Routes, routes_of
 from app.domain.simulation_requests import Arrivals, Flood, RequestKind, SharedPrefix, Surge
 
 FLOODED = "flood"
@@ -25,6 +26,12 @@ class Limits:
 
 PATIENT = Client()
 NO_LIMITS = Limits()
+
+
+def kind_names(kinds: Sequence[RequestKind], *, flooded: bool) -> tuple[str, ...]:
+    """Names of the kinds of requests of a run: of its kinds, or of a trace, and of floods last."""
+    names = [kind.name for kind in kinds] or ["trace"]
+    return (*names, FLOODED) if flooded else tuple(names)
 
 
 @dataclass(frozen=True)
@@ -53,7 +60,12 @@ class Scenario:
     @property
     def kind_names(self) -> tuple[str, ...]:
         """Names of the kinds of requests, those of floods last."""
-        return (*((kind.name for kind in self.kinds) if self.kinds else ("trace",)), FLOODED)
+        return kind_names(self.kinds, flooded=bool(self.floods))
+
+    @property
+    def routes(self) -> Routes:
+        """Which pools requests of each kind go to; raises InvalidInput where some go nowhere."""
+        return routes_of([pool.intake for pool in self.pools], self.kind_names)
 
     @property
     def num_replicas(self) -> int:
@@ -63,7 +75,7 @@ class Scenario:
 
 def check(scenario: Scenario) -> None:
     """Refuse what cannot be simulated; raises InvalidInput naming the field."""
-    routes_of(scenario.pools, scenario.kind_names[: None if scenario.floods else -1])
+    _ = scenario.routes
     for index, loss in enumerate(scenario.losses):
         replicas = scenario.pools[loss.pool].num_replicas
         if not 0 <= loss.replica_index < replicas:

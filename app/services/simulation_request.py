@@ -16,7 +16,29 @@ from app.services.requests import GpuRef, ModelRef
 Moment = Annotated[float, Field(ge=0, le=1e6)]
 Span = Annotated[float, Field(ge=1e-3, le=1e6)]
 Count = Annotated[int, Field(ge=1, le=10**7)]
+Replicas = Annotated[int, Field(ge=1, le=1000)]
+PoolName = Annotated[str, Field(min_length=1, max_length=50)] | None
 RequestTokens = Annotated[int, Field(ge=1, le=10**9)]
+
+
+class PoolOfReplicas(Given):
+    """Replicas of one deployment, and the requests that go to them."""
+
+    name: Annotated[str, Field(min_length=1, max_length=50)]
+    """Its name in the answer and for faults."""
+    gpu: GpuRef | None = None
+    """Its accelerator; that of the request when left out."""
+    deployment: Deployment | None = None
+    """How one of its replicas runs; as in the request when left out."""
+    replicas: Replicas = 1
+    """Replicas behind its load balancer."""
+    balancing: Balancing | None = None
+    """As in the request when left out."""
+    classes: Annotated[Sequence[Annotated[str, Field(min_length=1, max_length=50)]], Field(max_length=100)] = ()
+    """Classes of requests that it takes: class-1, class-2 ... as the workload lists them; `all` of a workload without classes, `trace`,
+    `flood`. Every class when left out."""
+    max_input_tokens: RequestTokens | None = None
+    """Longest prompt that it takes; any when left out [tokens]."""
 
 
 class ReplicaLost(Given):
@@ -29,7 +51,9 @@ class ReplicaLost(Given):
     duration_s: Span | None = None
     """Until it serves again, with an empty cache: a restart; never when left out [s]."""
     replica_index: Annotated[int, Field(ge=0, le=999)] = 0
-    """Which one, counted from 0."""
+    """Which one of its pool, counted from 0."""
+    pool: PoolName = None
+    """Name of its pool; needed where there are several."""
 
 
 class TrafficSurge(Given):
@@ -63,12 +87,14 @@ class LongFlood(Given):
 
 
 class PrefixFlush(Given):
-    """All replicas forget what their prefix caches hold."""
+    """The replicas forget what their prefix caches hold."""
 
     kind: Literal["cache_flush"]
     """Which fault."""
     at_s: Moment
     """When [s]."""
+    pool: PoolName = None
+    """Name of the pool; all of them when left out."""
 
 
 SimulatedFault = Annotated[ReplicaLost | TrafficSurge | LongFlood | PrefixFlush, Field(discriminator="kind")]
@@ -116,8 +142,10 @@ class SimulationRequest(Given):
     constant pace."""
     concurrency: Annotated[int, Field(ge=1, le=10**6)] | None = None
     """Clients of the whole fleet that each send a request as their last one ends, instead of the workload's rate."""
-    replicas: Annotated[int, Field(ge=1, le=1000)] = 1
-    """Replicas behind the load balancer."""
+    replicas: Replicas = 1
+    """Replicas behind the load balancer, where all requests go to one pool."""
+    pools: Annotated[Sequence[PoolOfReplicas], Field(max_length=10)] = ()
+    """Several pools instead: each request goes to the first one that takes its class and the length of its prompt."""
     balancing: Balancing = "least_loaded"
     """To which replica a request goes: the next one, the one with fewest requests, or the one that holds its prefix unless that one is far
     ahead of the others."""
@@ -157,4 +185,8 @@ class SimulationRequest(Given):
             raise ValueError("a trace has times of arrival: leave out concurrency")
         if len(set(self.seeds)) < len(self.seeds):
             raise ValueError("seeds must differ: the same seed gives the same run")
+        if self.pools and "replicas" in self.model_fields_set:
+            raise ValueError("give either replicas or pools, which have their own")
+        if len({pool.name for pool in self.pools}) < len(self.pools):
+            raise ValueError("the names of pools must differ")
         return self

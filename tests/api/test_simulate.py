@@ -141,6 +141,68 @@ def test_objectives_are_judged(client: TestClient, limit_s: float, verdict: str)
     assert (found["goodput_rps"]["value"] > 0) == (verdict == "holds")
 
 
+MIX = {"peak_rps": 8, "classes": CLASSES}
+POOLS: list[dict[str, Any]] = [
+    {"name": "short", "classes": ["class-1"]},
+    {"name": "long", "replicas": 2, "deployment": {"engine": "sglang"}},
+]
+
+
+def test_pools_have_figures_of_their_own_that_add_up(client: TestClient) -> None:
+    found = simulated(client, workload=MIX, pools=POOLS, slo={"ttft_p99_s": 100})
+    short, long = found["pools"]
+    assert [(pool["name"], pool["engine"], pool["replicas"], pool["gpus"]) for pool in (short, long)] == [
+        ("short", "vllm", 1, 1),
+        ("long", "sglang", 2, 2),
+    ]
+    assert (found["engine"], found["gpu"], found["replicas"], found["gpus"]) == (None, "h100-sxm-80gb", 3, 3)
+    for name in ("request_rps", "output_tokens_per_s", "goodput_rps", "num_in_flight"):
+        assert found[name]["value"] == pytest.approx(short[name]["value"] + long[name]["value"]), name
+    assert found["num_requests"] == short["num_requests"] + long["num_requests"]
+    assert [kind["name"] for pool in (short, long) for kind in pool["kinds"]] == ["class-1", "class-2"]
+    assert [kind["times"] for kind in found["kinds"]] == [short["times"], long["times"]]
+    assert [each["verdict"] for each in short["objectives"]] == ["holds"]
+    assert short["course"][50]["num_running"] + long["course"][50]["num_running"] == pytest.approx(found["course"][50]["num_running"])
+
+
+def test_the_length_of_the_prompt_decides_the_pool(client: TestClient) -> None:
+    by_length = [{"name": "short", "max_input_tokens": 4000}, {"name": "long"}]
+    by_class = [{"name": "short", "classes": ["class-1"]}, {"name": "long"}]
+    assert simulated(client, workload=MIX, pools=by_length) == simulated(client, workload=MIX, pools=by_class)
+
+
+def test_a_fault_hurts_its_pool_alone(client: TestClient) -> None:
+    loss = {"kind": "replica_loss", "at_s": 30, "duration_s": 40, "pool": "long", "replica_index": 1}
+    usual, hurt = (simulated(client, workload=MIX, pools=POOLS, faults=faults)["pools"] for faults in ([], [loss]))
+    assert hurt[0] == usual[0]
+    assert hurt[1]["times"]["e2e_s"]["p99"]["value"] > usual[1]["times"]["e2e_s"]["p99"]["value"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "pointer"),
+    [
+        ({"pools": [{"name": "short", "classes": ["class-1"]}]}, "/pools"),
+        ({"pools": [{"name": "short", "max_input_tokens": 4000}]}, "/pools"),
+        ({"pools": [{"name": "short", "classes": ["class-7"]}, {"name": "long"}]}, "/pools/0/classes"),
+        ({"pools": [{"name": "one"}, {"name": "one"}]}, ""),
+        ({"pools": [{"name": "one"}], "replicas": 2}, ""),
+        ({"pools": [{"name": "one", "gpu": "h100-sxm-80gb", "deployment": {"tp": 3}}]}, "/pools/0/deployment/tp"),
+        ({"pools": POOLS, "faults": [FLUSH, {"kind": "replica_loss", "at_s": 1}]}, "/faults/1/pool"),
+        ({"pools": POOLS, "faults": [FLUSH | {"pool": "other"}]}, "/faults/0/pool"),
+        ({"faults": [FLUSH | {"pool": "other"}]}, "/faults/0/pool"),
+        ({"pools": POOLS, "faults": [{"kind": "replica_loss", "at_s": 1, "pool": "long", "replica_index": 2}]}, "/faults/0/replica_index"),
+    ],
+    ids=["class-nowhere", "long-nowhere", "unknown", "same-name", "replicas", "layout", "fault-where", "no-pool", "one-pool", "replica"],
+)
+def test_pools_that_do_not_fit_are_refused(client: TestClient, changes: dict[str, Any], pointer: str) -> None:
+    assert refused(client, workload=MIX, **changes)["pointer"] == pointer
+
+
+def test_requests_that_take_long_against_the_warm_up_are_warned_of(client: TestClient) -> None:
+    found = simulated(client, workload={"peak_rps": 1, "input_tokens": 1000, "output_tokens": 4000})
+    assert "short_warm_up" in [note["code"] for note in found["warnings"]]
+
+
 def test_requests_that_are_lost_fail_an_objective_that_the_others_hold(client: TestClient) -> None:
     found = simulated(client, deployment={"engine": "vllm", "max_num_seqs": 4}, max_num_waiting=1, slo={"ttft_p99_s": 100})
     assert found["outcomes"]["num_rejected"] > 0.01 * found["num_requests"]
