@@ -1,7 +1,6 @@
 """What a request meets that arrives at random: the step in progress, prompts of the same step, prompts that the budget puts off."""
 
 import math
-from dataclasses import dataclass
 from typing import NamedTuple
 
 SOURCE = (
@@ -9,7 +8,7 @@ SOURCE = (
     "steps that prompts lengthen (https://doi.org/10.1007/978-3-642-65371-1)"
 )
 MOST_ROUNDS = 30
-TOLERANCE = 1e-4
+TOLERANCE = 1e-3
 
 
 def busy_ratio(in_engine: float) -> float:
@@ -78,84 +77,76 @@ class Line(NamedTuple):
     """Share of the time that they take; below 1 where there is a steady state."""
     service_s: float
     """One of them [s]; 0 where nothing queues."""
-    share_ratio: float = 1.0
-    """Part of the wait that remains where arrivals come more evenly than at random."""
 
     @property
     def wait_s(self) -> float:
-        """Behind others: share x u s / (2 (1 - u)); infinite from u = 1 on [s]. Source: Pollaczek-Khinchine, `SOURCE`."""
-        if self.busy_ratio >= 1:
-            return math.inf
-        return self.share_ratio * self.busy_ratio * self.service_s / (2 * (1 - self.busy_ratio))
+        """Behind others: u s / (2 (1 - u)); infinite from u = 1 on [s]. Source: Pollaczek-Khinchine, `SOURCE`."""
+        return self.busy_ratio * self.service_s / (2 * (1 - self.busy_ratio)) if self.busy_ratio < 1 else math.inf
 
 
-@dataclass(frozen=True, slots=True)
-class Wait:
-    """What a Poisson arrival waits for beside its own prompt; the larger of two limits, each exact where it holds.
+class Prompt(NamedTuple):
+    """The prompt of an arrival, beside the sequences that run [s]."""
 
-    The budget takes all that wait: half of the step in progress, busy e / 2, then the own prompt with as many others as arrived in it. A
-    step takes one prompt: half of a step without prompts, busy d / 2, then a line of steps full of prompts. Source: `SOURCE`.
-    """
+    step_s: float
+    """Its step, or a full one."""
+    whole_s: float
+    """All of its steps."""
+    in_turn: bool
+    """Whether prompts run in steps of their own."""
+
+
+class Wait(NamedTuple):
+    """What an arrival waits for beside its own prompt, from what it meets."""
 
     busy_ratio: float
     """Chance that the engine is at work."""
     plain_s: float
-    """d, a step without prompts [s]."""
+    """A step without prompts [s]."""
     mean_s: float
     """The mean step [s]."""
     met_s: float
-    """e, mean square of the steps / their mean [s]."""
+    """Mean square of the steps / their mean [s]."""
     num_others: float
     """Prompts of others that arrived in the same step."""
     other_s: float
     """What each of them adds to the step of the own prompt [s]."""
-    own_step_s: float
-    """The own prompt, or as much as a step takes of it [s]."""
-    own_s: float
-    """All steps of the own prompt [s]."""
     line: Line
     """Prompts that the budget puts one after the other."""
-    in_turn: bool
-    """Whether prompts run in steps of their own."""
-
-    @property
-    def residual_s(self) -> float:
-        """What is left of the step in progress [s]."""
-        return self.busy_ratio * self.met_s / 2
-
-    @property
-    def in_line(self) -> bool:
-        """Whether the line is the larger limit."""
-        return self.busy_ratio * self.plain_s / 2 + self.line.wait_s - self.residual_s > self.num_others * self.other_s
-
-    @property
-    def ahead_s(self) -> float:
-        """Prompts of the same step, or those in line [s]."""
-        if self.in_line:
-            return self.busy_ratio * self.plain_s / 2 + self.line.wait_s - self.residual_s
-        return self.num_others * self.other_s
+    in_line: bool
+    """Whether the line makes the wait, not the others in the step."""
+    residual_s: float
+    """What is left of the step in progress [s]."""
+    ahead_s: float
+    """Prompts of others [s]."""
+    uneven_s: float
+    """What prompts of different lengths add per variance / mean^2 of the lengths [s]."""
+    gathering_s: float
+    """How long prompts gather that follow the own one, beyond what they do in the mean step [s]."""
 
     @property
     def prompts_s(self) -> float:
-        """What prompts of others cause: all but half of a step without any [s]."""
+        """Of residual and ahead what prompts of others cause: all but half of a step without any [s]."""
         return self.residual_s + self.ahead_s - self.busy_ratio * self.plain_s / 2
 
-    @property
-    def uneven_s(self) -> float:
-        """What prompts of different lengths add per variance / mean^2 of the lengths, e = x + (1 + V) (e_0 - x) [s]."""
-        if self.in_line:
-            return self.line.wait_s
-        return (self.busy_ratio / 2 + self.num_others * self.other_s / self.met_s) * max(0.0, self.met_s - self.mean_s)
 
-    @property
-    def gathering_s(self) -> float:
-        """How long prompts gather that follow the own one, beyond what they do in the mean step [s].
+def wait(busy: float, plain_s: float, mean_s: float, met_s: float, num_others: float, other_s: float, line: Line, own: Prompt) -> Wait:
+    """The larger of two waits, each exact where it holds; arguments as in `Wait`.
 
-        Y - d, Y the step of the own prompt, or all of its time in line; where both share steps 1 - (x - d) / (own step - d) of it.
-        """
-        step_s = self.own_step_s + self.num_others * self.other_s
-        gathered_s = max(step_s, self.own_s + self.line.wait_s) if self.in_line else step_s
-        beyond_s = max(0.0, gathered_s - self.plain_s)
-        if not self.in_turn and step_s > self.plain_s:
-            beyond_s *= max(0.0, 1 - (self.mean_s - self.plain_s) / (step_s - self.plain_s))
-        return beyond_s * self.line.share_ratio
+    The budget takes all that wait: half of the step in progress, busy e / 2, then the own prompt with k others, which add k m; of different
+    lengths e = x + (1 + V) (e_0 - x). A step takes one prompt: half of a step without prompts, busy d / 2, then the line of steps full of
+    prompts. Later prompts gather for Y - d, Y the step of the own prompt or all of its time in line; where both share steps
+    (x - d) / (own step - d) of it is in the mean step anyway. Source: `SOURCE`.
+    """
+    residual_s, ahead_s = busy * met_s / 2, num_others * other_s
+    step_s = gathered_s = own.step_s + ahead_s
+    line_s = line.wait_s
+    in_line_s = busy * plain_s / 2 + line_s - residual_s
+    in_line = in_line_s > ahead_s
+    if in_line:
+        ahead_s, uneven_s, gathered_s = in_line_s, line_s, max(step_s, own.whole_s + line_s)
+    else:
+        uneven_s = (busy / 2 + ahead_s / met_s) * max(0.0, met_s - mean_s)
+    beyond_s = max(0.0, gathered_s - plain_s)
+    if not own.in_turn and step_s > plain_s:
+        beyond_s *= max(0.0, 1 - (mean_s - plain_s) / (step_s - plain_s))
+    return Wait(busy, plain_s, mean_s, met_s, num_others, other_s, line, in_line, residual_s, ahead_s, uneven_s, beyond_s)

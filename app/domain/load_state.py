@@ -7,6 +7,17 @@ from app.domain.arrivals import Wait
 from app.domain.step import IterationTime
 
 
+class StepTimes(NamedTuple):
+    """The steps of a load."""
+
+    plain_s: float
+    """Without prompts [s]."""
+    mean_s: float
+    """Mean over all [s]."""
+    often: float
+    """Steps with prompts per step that decodes."""
+
+
 class Interference(NamedTuple):
     """Steps without and with prompts."""
 

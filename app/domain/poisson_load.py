@@ -4,9 +4,9 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from app.domain.arrivals import Line, Wait, busy_ratio, met_step_s, met_turn_s
+from app.domain.arrivals import Line, Prompt, Wait, busy_ratio, met_step_s, met_turn_s, wait
 from app.domain.decoding import followed_s
-from app.domain.load_state import Interference, LoadState, WaitingTimes
+from app.domain.load_state import LoadState, StepTimes, WaitingTimes
 
 if TYPE_CHECKING:
     from app.domain.serving import Serving
@@ -20,15 +20,17 @@ STEEP = 0.25
 """Least 1 - slope that secants are drawn with: at most four times the difference ahead."""
 LEAST_RELAXATION = 0.2
 """Least 1 - elasticity for which the variance of the running sequences is taken to be linear noise."""
-FOLLOWING_ROUNDS = 3
-"""Prompts that follow lengthen steps, in which more follow: after so many rounds the rest is below a percent."""
+MOST_GROWTH = 0.5
+"""Most that one round of following prompts brings after another."""
+SMALL_RATIO = 0.02
+"""Below so many of the sequences a second round of following prompts is not asked for."""
 NATURAL_RESIDUAL_STEPS = 0.5
 """Of the steps in flight that a request waits for, those that are modelled: half of the one in progress."""
 
 
 @dataclass(frozen=True, slots=True)
 class PoissonLoad:
-    """Requests that arrive at random at the groups of a replica, in turn where there are several.
+    """Requests that arrive at random; those that run are spread evenly over the groups of a replica.
 
     r requests/s of a group, steps of x seconds: lam = r x prompts arrive per step, B = r x decode steps x x sequences decode. One of them
     shares its steps with B others, 1 / groups + B in all: processor sharing, whose mean holds for any lengths
@@ -66,7 +68,7 @@ class PoissonLoad:
 
     def _mean_step_s(self, lam: float) -> float:
         """Mean step when `lam` prompts arrive per step, with the sequences that they become [s]."""
-        return self.serving.mean_step_s(self._sequences(lam * self.serving.decode_steps), lam)
+        return self.serving.steps_s(self._sequences(lam * self.serving.decode_steps), lam).mean_s
 
     def _sequences(self, others: float) -> float:
         """Those of a mean step: fewer than on average where steps grow less and less with them, as those with experts do.
@@ -93,23 +95,17 @@ class PoissonLoad:
         running, lam = rate * steps * step_s, rate * step_s
         if rate * serving.crowded_s >= 1 or (not serving.prefill_first and lam * serving.computed_tokens > serving.token_budget):
             return None
-        beside = serving.interference(max(1.0, running), lam, at_random=True)
-        found = self._wait(rate, running, step_s, beside)
-        longest_s = serving.longest_step_s(running)
-        between, others, more = beside, running, 0.0
-        for _ in range(FOLLOWING_ROUNDS):
-            plain_s, mean_s = between.decode.total_s, between.mean_step_s
-            following_s = followed_s(steps, plain_s, mean_s, longest_s, found.gathering_s)
-            # Prompts that follow mine start to decode soon after it, and as many did before: it shares more steps than the mean has.
-            more = 2 * following_s / (mean_s - plain_s) * rate * mean_s if mean_s > plain_s else 0.0
-            others = rate * steps * mean_s
-            between = serving.interference(self._sequences(others) + more, rate * mean_s, at_random=True)
+        full_s = self._full_s(running)
+        found = self._wait(rate, running, serving.steps_s(max(1.0, running), lam), full_s)
+        longest_s = math.inf if serving.prefill_first else full_s
+        met, mean_s = self._met(rate, step_s, longest_s, found)
+        between = serving.interference(met, rate * mean_s, at_random=True)
         following_s = followed_s(steps, between.decode.total_s, between.mean_step_s, longest_s, found.gathering_s)
         decode_s = steps * between.mean_step_s + following_s
         running = rate * decode_s
         prompt_s, server_s = serving.own_prompt_s(running), serving.server_s(1)
         steps_s = serving.timer.constants.residual_iterations - NATURAL_RESIDUAL_STEPS
-        residual_s = (max(0.0, steps_s) + serving.held_steps(lam)) * beside.decode.total_s + found.residual_s
+        residual_s = (max(0.0, steps_s) + serving.held_steps(lam)) * found.plain_s + found.residual_s
         inside_s = server_s + residual_s + prompt_s + found.ahead_s + decode_s
         more_s = serving.timer.constants.request_concurrency_s * (request_rps * inside_s - 1)
         inside_s += more_s
@@ -122,7 +118,7 @@ class PoissonLoad:
             concurrency=request_rps * e2e_s,
             admitted=load,
             running=running * serving.groups,
-            sequences=(self._sequences(others) + more) * serving.groups,
+            sequences=met * serving.groups,
             decode=between.decode,
             mixed=between.mixed,
             prompt_tokens_per_step=between.prompt_tokens,
@@ -137,38 +133,55 @@ class PoissonLoad:
             longest_step_s=longest_s,
         )
 
-    def _wait(self, rate: float, running: float, step_s: float, beside: Interference) -> Wait:
+    def _met(self, rate: float, step_s: float, longest_s: float, found: Wait) -> tuple[float, float]:
+        """(sequences of a step that a decoding request meets, the mean step [s]).
+
+        Prompts that follow its own start to decode soon after it, following / (what a prompt adds) of them, and as many did before: it
+        shares more steps with both than the mean has. They lengthen steps, in which more follow: a geometric series of two terms.
+        """
+        serving, steps = self.serving, self.serving.decode_steps
+        alone = self._sequences(rate * steps * step_s)
+
+        def beside(plain_s: float, mean_s: float) -> float:
+            following_s = followed_s(steps, plain_s, mean_s, longest_s, found.gathering_s)
+            return 2 * following_s / (mean_s - plain_s) * rate * mean_s if mean_s > plain_s else 0.0
+
+        first = beside(found.plain_s, found.mean_s)
+        if first <= SMALL_RATIO * alone:
+            return alone + first, found.mean_s
+        plain_s, mean_s, _ = serving.steps_s(alone + first, rate * found.mean_s)
+        second = beside(plain_s, mean_s) + rate * steps * (mean_s - step_s)
+        return alone + first / (1 - min(max(0.0, second / first - 1), MOST_GROWTH)), mean_s
+
+    def _full_s(self, running: float) -> float:
+        """A step full of prompts beside so many sequences; infinite where nothing limits it [s]."""
+        room = self._room(running)
+        return math.inf if math.isinf(room) else self.serving.step_s(0.0 if self.serving.prefill_first else running, room)
+
+    def _room(self, running: float) -> float:
+        """Prompt tokens that a step takes beside so many sequences."""
+        budget = self.serving.token_budget
+        return budget if self.serving.prefill_first else max(1.0, budget - running * self.serving.timer.positions_per_sequence)
+
+    def _wait(self, rate: float, running: float, beside: StepTimes, full_s: float) -> Wait:
         """What an arrival waits for that meets so many running sequences, and the steps `beside` them."""
         serving, tokens = self.serving, self.serving.computed_tokens
-        plain_s, mean_s, lam = beside.decode.total_s, beside.mean_step_s, rate * step_s
-        with_prompts = 0.0 if serving.prefill_first else running
-        own_s = serving.own_prompt_s(running)
-        busy = busy_ratio(rate * (serving.decode_steps * step_s + own_s))
-        room = serving.token_budget
-        if not serving.prefill_first:
-            room = max(1.0, room - running * serving.timer.positions_per_sequence)
-        full_s = math.inf if math.isinf(room) else serving.step_s(with_prompts, room)
-        added_s = (mean_s - plain_s) / lam if lam else 0.0
+        plain_s, mean_s, batches = beside
+        lam, with_prompts, room = rate * mean_s, 0.0 if serving.prefill_first else running, self._room(running)
+        whole_s = serving.own_prompt_s(running)
+        busy = busy_ratio(rate * (serving.decode_steps * mean_s + whole_s))
         if serving.prefill_first:
-            met_s = met_turn_s(plain_s, beside.mixed.total_s - plain_s, beside.often, serving.next_prompt_s, lam)
+            batch_s = (mean_s - plain_s) / batches if batches else 0.0
+            met_s = met_turn_s(plain_s, batch_s, batches, serving.next_prompt_s, lam)
         else:
-            met_s = met_step_s(plain_s, mean_s, added_s, full_s)
-        others = rate * met_s * busy / serving.groups
-        together_s, alone_s = (serving.step_s(with_prompts, tokens * (1 + each)) for each in (others, 0))
+            met_s = met_step_s(plain_s, mean_s, (mean_s - plain_s) / lam if lam else 0.0, full_s)
+        others = rate * met_s * busy
+        alone_s = whole_s if serving.prefill_steps == 1 else serving.step_s(with_prompts, tokens)
+        together_s = serving.step_s(with_prompts, tokens * (1 + others)) if others else alone_s
         line_s = 0.0 if math.isinf(room) else full_s * tokens / room
-        return Wait(
-            busy_ratio=busy,
-            plain_s=plain_s,
-            mean_s=mean_s,
-            met_s=met_s,
-            num_others=others,
-            other_s=(together_s - alone_s) / others if others else 0.0,
-            own_step_s=serving.step_s(with_prompts, min(room, tokens)),
-            own_s=own_s,
-            # Of several groups each gets requests in turn, whose gaps vary less: variance / groups (Kingman, as `SOURCE` of `arrivals`).
-            line=Line(rate * line_s, line_s, 1 / serving.groups),
-            in_turn=serving.prefill_first,
-        )
+        own = Prompt(alone_s if tokens <= room else full_s, whole_s, serving.prefill_first)
+        other_s = (together_s - alone_s) / others if others else 0.0
+        return wait(busy, plain_s, mean_s, met_s, others, other_s, Line(rate * line_s, line_s), own)
 
     def _admission_s(self, load: float, inside_s: float) -> float:
         places = self.serving.most_admitted

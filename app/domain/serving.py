@@ -7,7 +7,7 @@ from functools import cached_property
 
 from app.domain.arrivals import batches_between
 from app.domain.burst_start import start_share
-from app.domain.load_state import Interference, LoadState, WaitingTimes, mean_of_steps_s
+from app.domain.load_state import Interference, LoadState, StepTimes, WaitingTimes, mean_of_steps_s
 from app.domain.poisson_load import PoissonLoad
 from app.domain.step import IterationTime, StepTimer
 
@@ -176,12 +176,12 @@ class Serving:
         both = IterationTime(*(one + other for one, other in zip(decode, chunk, strict=True)))
         return Interference(decode, both, carried, often, often * chunk.total_s, decode.total_s)
 
-    def mean_step_s(self, sequences: float, lam: float) -> float:
-        """The mean step of `interference` alone where prompts arrive at random [s]."""
-        decode_s = self.step_s(sequences, 0)
-        often, tokens = self._prompts_in_steps(lam, decode_s)
-        mixed_s = decode_s + self.step_s(0, tokens) if self.prefill_first else self.step_s(sequences, tokens)
-        return mean_of_steps_s(decode_s, mixed_s, often)
+    def steps_s(self, sequences: float, lam: float) -> StepTimes:
+        """The totals of `interference` alone, where prompts arrive at random."""
+        plain_s = self.step_s(sequences, 0)
+        often, tokens = self._prompts_in_steps(lam, plain_s)
+        mixed_s = plain_s + self.step_s(0, tokens) if self.prefill_first else self.step_s(sequences, tokens)
+        return StepTimes(plain_s, mean_of_steps_s(plain_s, mixed_s, often), often)
 
     def _start_share(self, admitted: float, alone: float, decode_s: float) -> float:
         """Share of a burst of prompts that the mean request of a run waits for; 0 in the steady state."""

@@ -68,7 +68,7 @@ def _ahead(_: Serving, state: LoadState, __: float | None) -> Terms:
     if not found.in_line:
         return found.num_others * found.other_s, f"{plain(found.num_others)} x {plain(found.other_s)}"
     busy, line = plain(found.busy_ratio), found.line
-    queue = f"{plain(line.share_ratio * line.busy_ratio)} x {plain(line.service_s)} / (2 x (1 - {plain(line.busy_ratio)}))"
+    queue = f"{plain(line.busy_ratio)} x {plain(line.service_s)} / (2 x (1 - {plain(line.busy_ratio)}))"
     return found.ahead_s, f"{queue} + {busy} x ({plain(found.plain_s)} - {plain(found.met_s)}) / 2"
 
 
