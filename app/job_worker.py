@@ -5,6 +5,7 @@ standard input ends, which is when the process that started it has ended, howeve
 """
 
 import asyncio
+import math
 import os
 import signal
 import sys
@@ -24,7 +25,7 @@ from app import log_setup
 from app.db.job_queue import QUEUE, exclusive, queue_on
 from app.db.session import open_engine, session_factory
 from app.services.catalog import CatalogHolder
-from app.services.jobs import compute_part, delete_old
+from app.services.jobs import compute_part, tidy
 from app.settings import Settings
 
 NICENESS = 5
@@ -34,7 +35,7 @@ HEARTBEATS = 4
 ORPHAN_ENDS_WITHIN_S = 5.0
 LONGEST_POLL_S = 2.0
 """New parts are announced; those of a dead worker are only found [s]."""
-CLEANING_INTERVAL_S = 600.0
+TIDYING_INTERVAL_S = 60.0
 
 
 def main() -> None:
@@ -115,17 +116,17 @@ class Worker:
         threading.Thread(target=wait_for_parent, name="parent", daemon=True).start()
 
     async def _keep_up(self, dead_after_s: float) -> None:
-        """Put back what dead workers held, and delete old jobs; one worker at a time does, and each could."""
-        cleaned_at_s, loop = 0.0, asyncio.get_running_loop()
+        """Put back what dead workers held, and tidy up; one worker at a time does, and each could."""
+        tidied_at_s, retention = -math.inf, timedelta(days=self.settings.job_retention_days)
         while True:
             await asyncio.sleep(dead_after_s / HEARTBEATS)
             try:
                 async with exclusive(self.queue) as mine:
                     if mine:
                         await self._put_back(dead_after_s)
-                if loop.time() - cleaned_at_s > CLEANING_INTERVAL_S:
-                    cleaned_at_s = loop.time()
-                    await asyncio.to_thread(delete_old, self.make_session, timedelta(days=self.settings.job_retention_days))
+                        if time.monotonic() - tidied_at_s > TIDYING_INTERVAL_S:
+                            await asyncio.to_thread(tidy, self.make_session, retention)
+                            tidied_at_s = time.monotonic()
             except Exception as error:
                 structlog.get_logger().warning("upkeep_failed", error=type(error).__name__)
 

@@ -24,7 +24,15 @@ UPKEEP_LOCK = 0x494E_4645_5155_4555
 FAULT_PAUSE_S = 5
 """After a fault of the database, not of the job, a part is tried again so much later [s]."""
 
-_PATH = f"set_config('search_path', '{SCHEMA}, ' || current_setting('search_path'), "
+_PATH = f"set_config('search_path', concat_ws(', ', '{SCHEMA}', nullif(current_setting('search_path'), '')), "
+_LOST_PARTS = f"""
+    select part.job_id, part.number from job_parts part join jobs job on job.id = part.job_id
+    where job.state in ('queued', 'running') and part.state <> 'done' and not exists (
+        select 1 from {SCHEMA}.procrastinate_jobs entry
+        where entry.args->>'job_id' = part.job_id::text and entry.args->>'number' = part.number::text and entry.status in ('todo', 'doing')
+    )
+    order by part.job_id, part.number
+"""  # noqa: S608 - a constant
 _deferring = App(connector=SyncPsycopgConnector())
 """Never opened: it defers on the connections of sessions."""
 
@@ -38,6 +46,15 @@ def defer(session: Session, job_id: UUID, numbers: Sequence[int], *, priority: i
     arguments: list[JSONDict] = [{"job_id": str(job_id), "number": number} for number in numbers]
     deferrer.batch_defer(*arguments)
     session.execute(text("select set_config('search_path', :before, true)"), {"before": before})
+
+
+def lost_parts(session: Session) -> Sequence[tuple[UUID, int]]:
+    """Parts of open jobs that nobody has and no queue holds.
+
+    A worker that was given up for dead and lives on ends the entry that another has by then: if that one dies, the part is lost.
+    """
+    rows = session.execute(text(_LOST_PARTS)).all()
+    return [(row.job_id, row.number) for row in rows]
 
 
 def num_workers(session: Session, alive_within_s: float) -> int:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 from uuid import UUID
 
 from sqlalchemy import ColumnElement, Row, Select, case, delete, func, insert, select, true, tuple_, update
@@ -114,6 +114,15 @@ def delete_ended(session: Session, older_than: timedelta) -> int:
     """Delete jobs that ended longer ago, and say how many."""
     statement = delete(JobRow).where(JobRow.ended_at < func.now() - older_than).returning(JobRow.id)
     return len(session.execute(statement.execution_options(synchronize_session=False)).all())
+
+
+def queue_lost(session: Session) -> int:
+    """Queue parts again that no queue holds, and say how many."""
+    lost = job_queue.lost_parts(session)
+    for job_id, number in lost:
+        kind = session.execute(select(JobRow.kind).where(JobRow.id == job_id)).scalar_one()
+        job_queue.defer(session, job_id, [number], priority=PARTS_BEFORE[cast("JobKind", kind)])
+    return len(lost)
 
 
 def begin_part(session: Session, job_id: UUID, number: int) -> Attempt | None:

@@ -2,18 +2,23 @@
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Literal
+from typing import Annotated, Literal
 from uuid import UUID
 
 from app.domain.json_difference import JsonObject
 from app.domain.problem import Problem
 from app.domain.provenance import Versions
+from app.domain.recommendation import RecommendAnswer
+from app.domain.simulation_answer import SimulationAnswer
+from app.domain.stored_json import WrittenAs
+from app.domain.sweep_answer import SweepAnswer
 from app.domain.value import Value
 
 JobKind = Literal["simulation", "sweep", "recommendation"]
 JobState = Literal["queued", "running", "succeeded", "failed", "cancelled"]
 OPEN: tuple[JobState, ...] = ("queued", "running")
 """States of jobs that have not ended."""
+JobAnswer = Annotated[JsonObject, WrittenAs(SimulationAnswer, SweepAnswer, RecommendAnswer)]
 PARTS_BEFORE: dict[JobKind, int] = {"recommendation": 2, "simulation": 1, "sweep": 0}
 """Priority of a kind's parts in the queue, the higher first: what has hundreds of parts lets the others pass."""
 MOST_ATTEMPTS = 3
@@ -54,7 +59,7 @@ class Job(JobHead):
 
     request: JsonObject
     """The request as it was given, in the form that its own path takes."""
-    answer: JsonObject | None
+    answer: JobAnswer | None
     """What the path of the request would have answered; null until the job has succeeded."""
     problem: Problem | None
     """Why it failed."""

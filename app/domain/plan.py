@@ -5,9 +5,7 @@ from datetime import datetime
 from typing import Annotated, Generic, Literal, TypeVar
 from uuid import UUID
 
-from pydantic import AfterValidator, Field, GetJsonSchemaHandler, StringConstraints
-from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema
+from pydantic import AfterValidator, Field, StringConstraints
 
 from app.domain.capacity_answer import CapacityAnswer
 from app.domain.concurrency import ConcurrencyAnswer
@@ -17,7 +15,8 @@ from app.domain.json_difference import Difference, JsonObject
 from app.domain.kv_answer import KvAnswer
 from app.domain.memory_answer import MemoryAnswer
 from app.domain.performance_answer import PerformanceAnswer
-from app.domain.provenance import Answer, Versions
+from app.domain.provenance import Versions
+from app.domain.stored_json import WrittenAs
 from app.domain.value import Value
 
 Kind = Literal["memory", "kv", "concurrency", "performance", "capacity", "cost", "diagnose"]
@@ -38,20 +37,9 @@ Labels = Annotated[Sequence[Label], Field(max_length=20), AfterValidator(_each_o
 NotesText = Annotated[str, StringConstraints(max_length=10_000)]
 
 
-class _WrittenAs:
-    """Describes stored JSON in the contract by the types that it was written from, without reading it by today's types."""
-
-    def __init__(self, *types: type[Answer]) -> None:
-        self.types = types
-
-    def __get_pydantic_json_schema__(self, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        """Any of the types as it is now, or an object as an earlier version wrote it."""
-        return {"anyOf": [*(handler(each.__pydantic_core_schema__) for each in self.types), handler(core_schema)]}
-
-
 StoredAnswer = Annotated[
     JsonObject,
-    _WrittenAs(MemoryAnswer, KvAnswer, ConcurrencyAnswer, PerformanceAnswer, CapacityAnswer, CostAnswer, Diagnosis),
+    WrittenAs(MemoryAnswer, KvAnswer, ConcurrencyAnswer, PerformanceAnswer, CapacityAnswer, CostAnswer, Diagnosis),
 ]
 KindT = TypeVar("KindT")
 RequestT = TypeVar("RequestT")

@@ -69,10 +69,12 @@ def delete(session: Session, job_id: UUID) -> None:
         raise JobNotEnded(f"the job is {get(session, job_id).state}: cancel it first")
 
 
-def delete_old(session_factory: sessionmaker[Session], retention: timedelta) -> int:
-    """Delete the jobs that ended longer ago than `retention`, and say how many."""
+def tidy(session_factory: sessionmaker[Session], retention: timedelta) -> None:
+    """Delete the jobs that ended longer ago than `retention`, and queue what got lost; by one process at a time."""
     with session_factory.begin() as session:
-        return stored.delete_ended(session, retention)
+        num_deleted, num_queued = stored.delete_ended(session, retention), stored.queue_lost(session)
+    if num_deleted or num_queued:
+        structlog.get_logger().info("jobs_tidied", num_deleted=num_deleted, num_parts_queued=num_queued)
 
 
 def queue_state(session_factory: sessionmaker[Session], alive_within_s: float) -> QueueState | None:

@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.orm import Session, sessionmaker
 
-from app.db import jobs
+from app.db import job_queue, jobs
 from app.db.jobs import Attempt
 from app.domain.job import JobFilter, JobKind
 from app.domain.problem import Problem
@@ -149,6 +149,26 @@ def test_old_jobs_are_deleted(session: Session) -> None:
     assert jobs.delete_ended(session, timedelta(seconds=-1)) == 1
     assert jobs.find(session, gone) is None
     assert state(session, kept) == "queued"
+
+
+def test_a_part_that_no_queue_holds_is_queued_again(session: Session) -> None:
+    job_id, cancelled = added(session), added(session)
+    jobs.end(session, cancelled, "cancelled")
+    assert jobs.queue_lost(session) == 0
+    session.execute(text("set local search_path to job_queue, public"))
+    session.execute(text("delete from procrastinate_jobs where args->>'number' = '1'"))
+    assert jobs.queue_lost(session) == 1
+    assert queued(session, job_id) == [0, 1]
+    assert jobs.queue_lost(session) == 0
+
+
+@pytest.mark.parametrize("path", ["", "public", '"$user", public'], ids=["none", "one", "usual"])
+def test_parts_are_queued_with_any_search_path(session: Session, path: str) -> None:
+    job_id = added(session)
+    session.execute(text("select set_config('search_path', :path, true)"), {"path": path})
+    job_queue.defer(session, job_id, [7], priority=0)
+    assert session.execute(text("show search_path")).scalar_one() == path
+    assert queued(session, job_id) == [0, 1, 7]
 
 
 def test_lists_are_filtered_and_go_on_behind_a_position(session: Session) -> None:
