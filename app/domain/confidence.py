@@ -28,7 +28,8 @@ WEAK_STEP = -0.7
 PRESUMED_STEP = -0.4
 """Log-odds that it takes, once, when no symptom that it is a cause of was seen, and most were not measured."""
 DEFAULT_STEP = -0.3
-"""Log-odds that it takes, once, when a latency was judged by the default objective for lack of SLO, baseline and expectation."""
+"""Log-odds that it takes, once, when a latency was judged by the default objective for lack of SLO, baseline and expectation, and does
+not exceed it so far that any other would be missed as well."""
 CONFIDENCE_BOUNDS = (0.02, 0.95)
 """Metrics alone neither prove nor exclude a cause."""
 UNEXAMINED_BOUND = 0.69
@@ -60,7 +61,7 @@ class Weighing:
     explained: bool
     """Whether another finding, more probable than not, explains this one away."""
     by_default: bool
-    """Whether a latency was judged by the default objective."""
+    """Whether a latency was judged by the default objective and is not far from it."""
     presumed: bool = False
     """Whether no symptom of the cause was seen, and most of them were not measured."""
 

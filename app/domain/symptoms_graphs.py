@@ -13,12 +13,18 @@ def _disabled(observation: Observation) -> Sight:
         disabled = metrics.max_cuda_graph_batch_size == 0
     elif metrics.cuda_graph_step_ratio is not None:
         # Graphs that were replayed before exist: the batch has outgrown them.
-        disabled = metrics.cuda_graph_step_ratio == 0 and not metrics.num_cuda_graph_steps
+        earlier = observation.baseline is not None and (observation.baseline.cuda_graph_step_ratio or 0) > 0
+        disabled = metrics.cuda_graph_step_ratio == 0 and not metrics.num_cuda_graph_steps and not (earlier and _told_on(observation))
     elif deployment is not None:
         disabled = deployment.enforce_eager
     else:
         return Absent(("deployment.enforce_eager",))
     return (Reading("cuda_graphs_disabled", float(disabled)),)
+
+
+def _told_on(observation: Observation) -> bool:
+    """Whether nothing that was said switches graphs off."""
+    return observation.deployment is None or not observation.deployment.enforce_eager
 
 
 def decode_batch(observation: Observation) -> Named:

@@ -11,10 +11,20 @@ from app.domain.units import plain
 PREPARATION = ("preprocess_time", "grammar_time")
 
 
+def _both_ends(metrics: Metrics) -> str:
+    """The latency that client and engine both measured: TTFT, and E2E only where no statistic of TTFT is known of both."""
+    known = [
+        family for family in ("ttft", "e2e") for each in STATISTICS
+        if metrics.latency(f"client_{family}", each) is not None and metrics.latency(family, each) is not None
+    ]  # fmt: skip
+    return known[0] if known else "ttft"
+
+
 def _excess(metrics: Metrics) -> Iterator[tuple[str, float, float]]:
-    """Statistic, client TTFT minus engine TTFT [s] and client TTFT [s], for each statistic that both have."""
+    """Statistic, client latency minus engine latency [s] and client latency [s], for each statistic that both have."""
+    family = _both_ends(metrics)
     for statistic in STATISTICS:
-        outer, inner = metrics.latency("client_ttft", statistic), metrics.latency("ttft", statistic)
+        outer, inner = metrics.latency(f"client_{family}", statistic), metrics.latency(family, statistic)
         if outer is not None and inner is not None:
             yield statistic, max(outer - inner, 0.0), outer
 
@@ -29,7 +39,7 @@ def _without_excess(metrics: Metrics, prefix: str = "") -> Absent:
 
 
 def _outside(observation: Observation) -> Sight:
-    """Client TTFT minus engine TTFT [s]; never below zero, for the two clocks need not agree."""
+    """Client TTFT minus engine TTFT [s], or E2E of both; never below zero, for the two clocks need not agree."""
     found = tuple(
         Reading("outside_engine_s", excess, statistic, working=_difference(statistic, observation.metrics, excess))
         for statistic, excess, _ in _excess(observation.metrics)
@@ -38,7 +48,8 @@ def _outside(observation: Observation) -> Sight:
 
 
 def _difference(statistic: str, metrics: Metrics, excess: float) -> Step:
-    outer, inner = f"client_ttft_{statistic}_s", f"ttft_{statistic}_s"
+    family = _both_ends(metrics)
+    outer, inner = f"client_{family}_{statistic}_s", f"{family}_{statistic}_s"
     return Step(
         name="outside_engine_s",
         formula=f"max({outer} - {inner}, 0)",
@@ -51,9 +62,10 @@ def _difference(statistic: str, metrics: Metrics, excess: float) -> Step:
 
 
 def _outside_share(observation: Observation) -> Sight:
-    """(client TTFT - engine TTFT) / client TTFT."""
+    """(client TTFT - engine TTFT) / client TTFT, or the same of E2E."""
+    family = _both_ends(observation.metrics)
     readings = (
-        quotient("outside_engine_share_ratio", ("outside_engine_s", excess), (f"client_ttft_{statistic}_s", whole), statistic=statistic)
+        quotient("outside_engine_share_ratio", ("outside_engine_s", excess), (f"client_{family}_{statistic}_s", whole), statistic=statistic)
         for statistic, excess, whole in _excess(observation.metrics)
     )
     return tuple(each for each in readings if isinstance(each, Reading)) or _without_excess(observation.metrics)

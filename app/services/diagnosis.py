@@ -65,6 +65,9 @@ class DiagnoseRequest(Given):
     diagnosed, the lightest beside it."""
     baseline: Metrics | None = None
     """What it showed under the same kind of load when all was well."""
+    baseline_deployment: Deployment | None = None
+    """How the engine ran in the baseline, where that is known: what both have in common cannot explain the difference, and what differs
+    is suspected. It says nothing without `baseline`."""
     lightest: Metrics | None = None
     """What the same set-up showed at the lowest load of a sweep, of which `metrics` are a higher one; replaces that of `benchmark`."""
     slo: Slo | None = None
@@ -138,6 +141,7 @@ def diagnose(catalog: Catalog, rules: Sequence[Rule], request: DiagnoseRequest) 
         expectation,
         found.replicas,
         request.lightest or found.lightest,
+        request.baseline_deployment,
     )
     answer = diagnose_observation(rules, observation, overrides=targets.overrides, versions=versions_of(catalog))
     return _with_what_was_read(answer, found, request)
