@@ -34,6 +34,8 @@ CONFIDENCE_BOUNDS = (0.02, 0.95)
 """Metrics alone neither prove nor exclude a cause."""
 UNEXAMINED_BOUND = 0.69
 """Most confidence while more of what tells the cause from its rivals is unknown than known."""
+SUSPECTED_BOUND = 0.55
+"""Most confidence in what it usually is, while nothing that would show it was measured."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,8 @@ class Weighing:
     """Whether a latency was judged by the default objective and is not far from it."""
     presumed: bool = False
     """Whether no symptom of the cause was seen, and most of them were not measured."""
+    suspected: bool = False
+    """Whether nothing that would show the cause itself was measured."""
 
     def log_odds(self) -> float:
         """Log-odds of the cause: those of the prior plus a fixed step for each piece of evidence.
@@ -88,11 +92,12 @@ class Weighing:
 
     @property
     def bounds(self) -> tuple[float, float]:
-        """Least and most confidence: the most is UNEXAMINED_BOUND while more discriminating observations are unknown than known."""
+        """Least and most confidence: UNEXAMINED_BOUND at most while more discriminating observations are unknown than known, and
+        SUSPECTED_BOUND at most of a suspicion."""
         low, high = CONFIDENCE_BOUNDS
         known = self.num_supported + self.num_unsupported + self.num_ruled_out + self.num_contradicted
         unknown = self.num_unmeasured + self.num_unknown_support
-        return low, UNEXAMINED_BOUND if unknown > known else high
+        return low, SUSPECTED_BOUND if self.suspected else UNEXAMINED_BOUND if unknown > known else high
 
     @property
     def _further(self) -> int:

@@ -53,13 +53,18 @@ def findings_of(outcomes: Sequence[Outcome]) -> Sequence[tuple[Finding, Step]]:
 
 
 def _explained(firing: Sequence[Outcome]) -> Mapping[str, list[str]]:
-    """By rule, the probable findings that would make it fire as well; what is itself explained explains nothing."""
+    """By rule, the probable findings that would make it fire as well; what is itself explained explains nothing.
+
+    A suspicion is explained by every cause that was seen.
+    """
     alone = {each.rule.id: _weighing(each, explained=False).confidence_ratio() for each in firing}
     explained: dict[str, list[str]] = {}
+    suspicions = [each.rule.id for each in firing if each.rule.stage == "suspicion"]
     for each in sorted(firing, key=lambda outcome: -alone[outcome.rule.id]):
         if alone[each.rule.id] < REPORTABLE_CONFIDENCE_RATIO or each.rule.id in explained:
             continue
-        for other in each.rule.explains:
+        seen = each.rule.stage in ("configuration", "cause") and each.rule.bottleneck not in COARSE
+        for other in dict.fromkeys((*each.rule.explains, *(suspicions if seen else ()))):
             if other in alone:
                 explained.setdefault(other, []).append(each.rule.id)
     return explained
@@ -82,6 +87,7 @@ def _weighing(outcome: Outcome, explained: bool) -> Weighing:
         explained=explained,
         by_default=any(line.threshold_from == "default" and not _far(line) for line in evidence),
         presumed=outcome.presumed,
+        suspected=outcome.rule.stage == "suspicion",
     )
 
 

@@ -77,6 +77,18 @@ def _accepted_per_step(observation: Observation) -> Sight:
     return (computed("accepted_tokens_per_step", "{} x {}", (acceptance, drafted), acceptance[1] * drafted[1]),)
 
 
+def _speculation_cost(observation: Observation) -> Sight:
+    """Step now / before, / tokens that a step makes with drafts, 1 + accepted ones: above 1, drafting loses more than it brings."""
+    accepted = _accepted_per_step(observation)
+    before, now = observation.earlier("step_time_mean_s"), observation.metrics.step_time_mean_s
+    if isinstance(accepted, Absent):
+        return accepted
+    if before is None or now is None or not before:
+        return Absent(("step_time_mean_s" if now is None else "baseline.step_time_mean_s",))
+    parts = (("step_time_mean_s", now), ("earlier step_time_mean_s", before), ("accepted_tokens_per_step", accepted[0].value))
+    return (computed("speculation_cost_ratio", "{} / {} / (1 + {})", parts, now / before / (1 + accepted[0].value)),)
+
+
 def _prompt_to_graph(observation: Observation) -> Sight:
     largest = observation.metrics.max_cuda_graph_batch_size
     return single(quotient("prompt_to_cuda_graph_ratio", mean_input(observation), ("max_cuda_graph_batch_size", largest)))
@@ -114,6 +126,7 @@ GRAPH_SYMPTOMS: Mapping[str, Symptom] = {
     "cap_to_cuda_graph_ratio": _to_graph("cap_to_cuda_graph_ratio", cap=True),
     "prompt_to_cuda_graph_ratio": _prompt_to_graph,
     "accepted_tokens_per_step": _accepted_per_step,
+    "speculation_cost_ratio": _speculation_cost,
     "context_growth_ratio": _context_growth,
     "chunked_prefill_disabled": _setting("chunked_prefill_disabled", "chunked_prefill", inverted=True),
     "prefix_caching_disabled": _setting("prefix_caching_disabled", "prefix_caching", inverted=True),
