@@ -17,22 +17,15 @@ pytestmark = pytest.mark.slow
 README = (Path(__file__).parent.parent / "README.md").read_text()
 CALL = re.search(r"```sh\n(curl -s localhost:8000/simulate [^\n]+)\n```", README)
 HEADER = "| 10 requests/s, 70B fp8, tp 4 | TTFT 1,000 | TTFT 8,000 | TTFT 32,000 | TPOT 1,000 | TPOT 8,000 | TPOT 32,000 | objectives |"
-SHORT = {"peak_rps": 8, "classes": [{"share_ratio": 1, "input_tokens": 1000, "output_tokens": 200}]}
-LONG = {
-    "peak_rps": 2,
-    "classes": [
-        {"share_ratio": 0.75, "input_tokens": 8000, "output_tokens": 500},
-        {"share_ratio": 0.25, "input_tokens": 32000, "output_tokens": 1000},
-    ],
-}
+POOLS = [{"name": "short", "replicas": 1, "classes": ["class-1"]}, {"name": "long", "replicas": 5}]
 Body = dict[str, Any]
-VARIANTS: dict[str, list[Body]] = {
-    "6 replicas, chunked prefill": [{"faults": []}],
-    "6 replicas, whole prompts": [{"faults": [], "deployment": {"chunked_prefill": False}}],
-    "1 for short, 5 for long prompts": [{"faults": [], "workload": SHORT, "replicas": 1}, {"faults": [], "workload": LONG, "replicas": 5}],
-    "6 replicas, one lost for 5 minutes": [{}],
-    "5 replicas": [{"faults": [], "replicas": 5}],
-    "5 replicas, one lost for 5 minutes": [{"replicas": 5}],
+VARIANTS: dict[str, Body] = {
+    "6 replicas, chunked prefill": {"faults": []},
+    "6 replicas, whole prompts": {"faults": [], "deployment": {"chunked_prefill": False}},
+    "1 for short, 5 for long prompts": {"faults": [], "replicas": None, "pools": POOLS},
+    "6 replicas, one lost for 5 minutes": {},
+    "5 replicas": {"faults": [], "replicas": 5},
+    "5 replicas, one lost for 5 minutes": {"replicas": 5},
 }
 
 
@@ -45,14 +38,14 @@ def shown() -> Body:
 
 def row(client: TestClient, name: str) -> str:
     """A line of the table: P99 by class of request, and what becomes of each objective."""
-    kinds, verdicts = list[Body](), list[str]()
-    for changes in VARIANTS[name]:
-        body = shown() | changes | {"deployment": shown()["deployment"] | changes.get("deployment", {})}
-        answer = client.post("/simulate", json=body)
-        assert answer.status_code == 200, answer.text
-        kinds += [kind["times"] for kind in answer.json()["kinds"]]
-        found = {f"{each['name'].split('_')[0].upper()}": each["verdict"] for each in answer.json()["objectives"]}
-        verdicts.append(", ".join(f"{time} {verdict}" for time, verdict in found.items()))
+    changes = VARIANTS[name]
+    body = shown() | changes | {"deployment": shown()["deployment"] | changes.get("deployment", {})}
+    answer = client.post("/simulate", json={field: value for field, value in body.items() if value is not None})
+    assert answer.status_code == 200, answer.text
+    found = answer.json()
+    kinds = [kind["times"] for kind in found["kinds"]]
+    objectives = [part["objectives"] for part in found["pools"] or [found]]
+    verdicts = [", ".join(f"{each['name'].split('_')[0].upper()} {each['verdict']}" for each in part) for part in objectives]
     cells = [seconds(kind[time]["p99"]["value"]) for time in ("ttft_s", "tpot_s") for kind in kinds]
     return f"| {name} | {' | '.join(cells)} | {'; '.join(verdicts)} |"
 

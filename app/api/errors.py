@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
-from typing import Any, Literal
+from typing import Any
 
 import structlog
 from fastapi import FastAPI, Request
@@ -18,7 +18,7 @@ from starlette.types import Scope
 from app.api.pointers import blamed, expectation, pointer_of, repeatable
 from app.domain import errors
 from app.domain.json_pointer import json_pointer
-from app.domain.value import Value
+from app.domain.problem import FieldProblem, Location, Problem
 
 MEDIA_TYPE = "application/problem+json"
 REQUEST_ID_KEY = "inferplan.request_id"
@@ -43,44 +43,6 @@ STATUS_OF: Mapping[type[errors.PlannerError], int] = {
     errors.IdempotencyConflict: 422,
 }
 """The one table from what the planner refuses to an HTTP status; a class that is not listed takes its nearest ancestor's."""
-
-Location = Literal["body", "query", "path", "header", "request", "service"]
-
-
-class FieldProblem(Value):
-    """One field that was refused."""
-
-    location: Location
-    """Part of the request that holds the field; `request` for the request as a whole, `service` for no part of it."""
-    pointer: str
-    """JSON pointer (RFC 6901) to the field; of a query, path or header parameter, its name after a slash; empty for the whole."""
-    code: str
-    """Stable machine-readable code."""
-    detail: str
-    """What is wrong, for people."""
-    expected: str | None
-    """What would have been accepted; null when there is nothing to add to `detail`."""
-    value: bool | int | float | str | None
-    """The refused value when it is short and printable, else null."""
-
-
-class Problem(Value):
-    """Why the request was not answered (RFC 9457)."""
-
-    type: str
-    """Stable relative URI of the kind of problem."""
-    title: str
-    """The kind of problem, for people; the same for every occurrence."""
-    status: int
-    """HTTP status."""
-    detail: str
-    """This occurrence, for people."""
-    code: str
-    """Stable machine-readable code, the last segment of `type`."""
-    request_id: str
-    """Identifies the request in the service's logs; also in the header X-Request-ID."""
-    errors: Sequence[FieldProblem]
-    """The fields at fault; empty when the problem lies in no field."""
 
 
 class Refusal(HTTPException):

@@ -7,8 +7,9 @@ from fastapi import APIRouter, Depends, Request, Response
 from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, CollectorRegistry, generate_latest
 
 from app import __version__
-from app.api.errors import RETRY_AFTER_S, FieldProblem, Refusal
+from app.api.errors import RETRY_AFTER_S, Refusal
 from app.domain.health import Liveness, Readiness
+from app.domain.problem import FieldProblem
 from app.services.readiness import readiness
 
 READINESS_TIMEOUT_S = 4.0

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import NoReturn
 
-from app.api.errors import FieldProblem, Refusal, printable
+from app.api.errors import Refusal, printable
 from app.domain.json_pointer import json_pointer
+from app.domain.problem import FieldProblem
 
 MAX_DEPTH = 64
 MAX_INTEGER_DIGITS = 300

@@ -8,9 +8,10 @@ from fastapi import FastAPI
 from fastapi.routing import iter_route_contexts
 
 from app.api.auth import OPEN_PATHS
-from app.api.errors import MEDIA_TYPE, FieldProblem, Problem
+from app.api.errors import MEDIA_TYPE
 from app.api.examples import EXAMPLES
 from app.api.route import PlannerRoute
+from app.domain.problem import FieldProblem, Problem
 
 Document = dict[str, Any]
 

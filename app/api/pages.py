@@ -9,8 +9,9 @@ from typing import Any, TypeVar
 
 from pydantic import Field
 
-from app.api.errors import FieldProblem, Refusal
+from app.api.errors import Refusal
 from app.api.pointers import repeatable
+from app.domain.problem import FieldProblem
 from app.domain.value import Value
 
 DEFAULT_LIMIT = 50

@@ -4,7 +4,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import BigInteger, CheckConstraint, DateTime, ForeignKey, Index, Integer, MetaData, Text, Uuid, func, text
+from sqlalchemy import BigInteger, CheckConstraint, DateTime, Double, ForeignKey, Index, Integer, MetaData, Text, Uuid, func, text
 from sqlalchemy.dialects.postgresql import ARRAY, JSON, JSONB
 from sqlalchemy.orm import DeclarativeBase, Mapped, declared_attr, mapped_column
 
@@ -196,6 +196,46 @@ class IdempotencyKeyRow(Row):
     body: Mapped[JsonObject] = mapped_column(JSON)  # repeated as it was answered, with the order of its fields
     created_at: Mapped[datetime] = mapped_column(server_default=func.now())
     expires_at: Mapped[datetime]
+
+
+class JobRow(Row):
+    """A calculation that workers do; its work is in its parts."""
+
+    __tablename__ = "jobs"
+    __table_args__ = (
+        CheckConstraint("state in ('queued', 'running', 'succeeded', 'failed', 'cancelled')", name="state"),
+        Index("ix_jobs_created_at_id", "created_at", "id"),
+        Index("ix_jobs_open", "state", postgresql_where=text("state in ('queued', 'running')")),
+        Index("ix_jobs_ended_at", "ended_at"),
+    )
+
+    id: Mapped[UUID] = mapped_column(primary_key=True)
+    kind: Mapped[str]
+    state: Mapped[str]
+    created_by: Mapped[str]
+    request: Mapped[JsonObject] = mapped_column(JSON)
+    answer: Mapped[JsonObject | None] = mapped_column(JSON(none_as_null=True))
+    problem: Mapped[JsonObject | None] = mapped_column(JSON(none_as_null=True))
+    planner_version: Mapped[str | None]
+    catalog_version: Mapped[str | None]
+    created_at: Mapped[datetime] = mapped_column(server_default=func.now())
+    started_at: Mapped[datetime | None]
+    ended_at: Mapped[datetime | None]
+
+
+class JobPartRow(Row):
+    """What one worker computes at a time of a job, so that a killed worker costs no more than that."""
+
+    __tablename__ = "job_parts"
+    __table_args__ = (CheckConstraint("state in ('queued', 'running', 'done')", name="state"),)
+
+    job_id: Mapped[UUID] = mapped_column(ForeignKey("jobs.id", ondelete="CASCADE"), primary_key=True)
+    number: Mapped[int] = mapped_column(Integer, primary_key=True, autoincrement=False)
+    state: Mapped[str]
+    attempts: Mapped[int] = mapped_column(Integer)
+    progress_ratio: Mapped[float] = mapped_column(Double)
+    inputs_digest: Mapped[str | None]  # of what the catalog contributed: parts of one job must agree
+    result: Mapped[JsonObject | None] = mapped_column(JSON(none_as_null=True))
 
 
 class ApiKeyRow(Row):

@@ -23,10 +23,10 @@ class PlannerError(Exception):
 
 
 class InvalidInput(PlannerError):
-    """Well-formed values that contradict each other or the model (tp 3 with 8 heads)."""
+    """Well-formed values that contradict each other or the model (tp 3 with 8 heads), or a text that is not what the field is for."""
 
     code = "invalid_input"
-    title = "The inputs contradict each other"
+    title = "The input cannot be used"
 
 
 class UnknownName(PlannerError):

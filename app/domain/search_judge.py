@@ -28,7 +28,7 @@ from app.domain.search_space import Family, Reason, Setting
 from app.domain.sizing import Sizing, cached_tokens
 from app.domain.step import StepTimer
 from app.domain.step_constants import StepModel
-from app.domain.units import plain
+from app.domain.units import plain, seconds
 from app.domain.workload import Slo, Workload
 
 _MISSED: Mapping[str, Reason] = {"ttft": "ttft_missed", "tpot": "tpot_missed", "e2e": "e2e_missed"}
@@ -98,7 +98,7 @@ class TrafficJudge:
         tpot_s = timer.total_s(1, 0) / per_step
         for name, limit, least in (*self._ttft_bounds(parts), *self._tpot_bounds(tpot_s)):
             if least > limit:
-                return Miss(_MISSED[name.split("_")[0]], f"{name} is at least {plain(least)} s, the objective is {plain(limit)} s")
+                return Miss(_MISSED[name.split("_")[0]], f"{name} is at least {seconds(least)}, the objective is {seconds(limit)}")
         places = self.most_seqs * work.dp
         own = timer.at.kv_bytes * self._own_ratio
         held = own and (memory - weights) * work.pp / own * work.dp
@@ -215,6 +215,6 @@ class TrafficJudge:
     def _missed(self, speed: ReplicaSpeed) -> Miss:
         for each in speed.objectives(speed.idle) if speed.idle else ():
             if not each.holds:
-                why = f"{each.name} of an idle replica is {plain(each.expected_s)} s, the objective is {plain(each.limit_s)} s"
+                why = f"{each.name} of an idle replica is {seconds(each.expected_s)}, the objective is {seconds(each.limit_s)}"
                 return Miss(_MISSED[each.name.split("_")[0]], why)
         return Miss("overloaded", "requests outrun the replica at any rate")

@@ -1,15 +1,14 @@
 """What `/simulate` answers: percentiles with their confidence intervals, rates, outcomes, objectives, and the load over time."""
 
+from collections.abc import Sequence
 from typing import Literal
 
 from app.domain.provenance import Answer, Basis
-from app.domain.simulation import SimulationResult
+from app.domain.simulation_figures import FigureIntervals, Figures, Times
 from app.domain.simulation_requests import Outcome
 from app.domain.simulation_summary import Interval, PercentileIntervals
 from app.domain.value import Value
 from app.domain.workload import Slo
-
-TIMES = ("queue", "ttft", "tpot", "e2e")
 
 
 class SimulatedFigure(Value):
@@ -45,6 +44,8 @@ class SimulatedTimes(Value):
     """To the first token [s]."""
     tpot_s: SimulatedTime | None
     """(last token - first token) / (output - 1) of each request [s]."""
+    itl_s: SimulatedTime | None
+    """Gaps between two outputs of one request [s]."""
     e2e_s: SimulatedTime | None
     """To the end of the answer [s]."""
 
@@ -74,54 +75,38 @@ class SimulatedObjective(Value):
 class SimulatedOutcomes(Value):
     """Requests of all seeds by what became of them."""
 
-    finished: int
+    num_finished: int
     """Answered."""
-    rejected: int
+    num_rejected: int
     """No replica, no place to wait, or too long for a replica."""
-    timed_out: int
+    num_timed_out: int
     """Their clients gave up."""
-    failed: int
+    num_failed: int
     """Lost with a replica."""
-    in_flight: int
+    num_in_flight: int
     """Not done when the run ended, long after the last arrival."""
 
 
 class SimulatedLoad(Value):
-    """The fleet over a part of the time, means over it."""
+    """The load over a part of the time, means over it."""
 
     start_s: float
     """Begin [s]."""
-    running: float
+    num_running: float
     """Requests with a place."""
-    waiting: float
+    num_waiting: float
     """Requests without one."""
     kv_used_ratio: float
-    """Share of the fleet's KV cache that is held; 0 where none is known."""
+    """Share of the KV cache that is held, mean over the replicas; 0 where none is known."""
 
 
-class SimulationAnswer(Answer):
-    """Answer of `/simulate`."""
+class SimulatedFigures(Value):
+    """What happens to the requests of a pool, or of all pools."""
 
-    model: str
-    """Model."""
-    gpu: str
-    """Accelerator."""
-    engine: str
-    """Inference engine."""
-    basis: Basis
-    """How the times of the steps are known."""
-    replicas: int
-    """Replicas behind the balancer."""
-    gpus: int
-    """Accelerators of all of them."""
     num_requests: int
     """Requests of all seeds, warm-up included."""
-    measured_s: SimulatedFigure
-    """From the end of the warm-up to the last arrival [s]."""
     times: SimulatedTimes
-    """Of all requests."""
-    itl_s: SimulatedTime | None
-    """Gaps between two outputs of one request [s]."""
+    """Of all of them."""
     kinds: list[SimulatedKind]
     """The same times by kind of request."""
     request_rps: SimulatedFigure
@@ -130,11 +115,11 @@ class SimulationAnswer(Answer):
     """Their tokens [tokens/s]."""
     goodput_rps: SimulatedFigure
     """Requests that keep every limit [requests/s]."""
-    in_flight: SimulatedFigure
-    """Requests in the fleet at once."""
+    num_in_flight: SimulatedFigure
+    """Requests that wait or run at once."""
     busy_ratio: SimulatedFigure
     """Share of the time in which an engine runs steps."""
-    preemptions: SimulatedFigure
+    num_preemptions: SimulatedFigure
     """Of one run: sequences that lost their place to a full cache and were computed again."""
     outcomes: SimulatedOutcomes
     """What became of the requests."""
@@ -146,6 +131,44 @@ class SimulationAnswer(Answer):
     """Each objective of the request."""
     course: list[SimulatedLoad]
     """Load over time of the first seed."""
+
+
+class SimulatedPool(SimulatedFigures):
+    """One of several pools of replicas."""
+
+    name: str
+    """As in the request."""
+    gpu: str
+    """Accelerator."""
+    engine: str
+    """Inference engine."""
+    basis: Basis
+    """How the times of its steps are known."""
+    replicas: int
+    """Replicas behind its balancer."""
+    gpus: int
+    """Accelerators of all of them."""
+
+
+class SimulationAnswer(SimulatedFigures, Answer):
+    """Answer of `/simulate`."""
+
+    model: str
+    """Model."""
+    gpu: str | None
+    """Accelerator; None where pools have different ones."""
+    engine: str | None
+    """Inference engine; None where pools have different ones."""
+    basis: Basis
+    """How the times of the steps are known; with several pools the weakest."""
+    replicas: int
+    """Replicas of all pools."""
+    gpus: int
+    """Accelerators of all of them."""
+    measured_s: SimulatedFigure
+    """From the end of the warm-up to the last arrival [s]."""
+    pools: list[SimulatedPool]
+    """The same figures of each pool, where there are several."""
 
 
 def figure(found: Interval) -> SimulatedFigure:
@@ -160,23 +183,29 @@ def time_of(found: PercentileIntervals | None) -> SimulatedTime | None:
     return None if found is None else SimulatedTime(**{name: figure(each) for name, each in found._asdict().items()})
 
 
-def times_of(found: dict[str, PercentileIntervals | None]) -> SimulatedTimes:
-    """Times by name without unit."""
-    return SimulatedTimes(**{f"{name}_s": time_of(found[name]) for name in TIMES})
+def times_of(found: Times[PercentileIntervals]) -> SimulatedTimes:
+    """All times over seeds."""
+    return SimulatedTimes(
+        queue_s=time_of(found.queue),
+        ttft_s=time_of(found.ttft),
+        tpot_s=time_of(found.tpot),
+        itl_s=time_of(found.itl),
+        e2e_s=time_of(found.e2e),
+    )
 
 
 def outcomes_of(found: dict[Outcome, int]) -> SimulatedOutcomes:
     """Outcomes of all seeds; what waits and runs at the end is in flight."""
     return SimulatedOutcomes(
-        finished=found["finished"],
-        rejected=found["rejected"],
-        timed_out=found["timed_out"],
-        failed=found["failed"],
-        in_flight=found["waiting"] + found["running"],
+        num_finished=found["finished"],
+        num_rejected=found["rejected"],
+        num_timed_out=found["timed_out"],
+        num_failed=found["failed"],
+        num_in_flight=found["waiting"] + found["running"],
     )
 
 
-def objectives_of(slo: Slo | None, result: SimulationResult) -> list[SimulatedObjective]:
+def objectives_of(slo: Slo | None, result: FigureIntervals) -> list[SimulatedObjective]:
     """Each stated objective: it holds where the whole confidence interval is within it, and fails where all of it is above.
 
     Where requests were rejected, gave up or failed, the percentile of those that finished flatters: a share of them that the percentile
@@ -187,7 +216,7 @@ def objectives_of(slo: Slo | None, result: SimulationResult) -> list[SimulatedOb
         if limit is None:
             continue
         time, level, _ = name.split("_")
-        known: PercentileIntervals | None = getattr(result, time)
+        known: PercentileIntervals | None = getattr(result.times, time)
         found = None if known is None else figure(getattr(known, level))
         too_many = lost > 1 - int(level[1:]) / 100
         low, high = (0.0, 0.0) if found is None else (found.value if found.low is None else found.low, found.high or found.value)
@@ -196,6 +225,21 @@ def objectives_of(slo: Slo | None, result: SimulationResult) -> list[SimulatedOb
     return rows
 
 
-def course_of(result: SimulationResult) -> list[SimulatedLoad]:
-    """Load over time of the first seed."""
-    return [SimulatedLoad(**point._asdict()) for point in result.runs[0].course]
+def figures_of(slo: Slo | None, runs: Sequence[Figures], found: FigureIntervals) -> SimulatedFigures:
+    """Figures of some pools over all seeds."""
+    return SimulatedFigures(
+        num_requests=sum(found.outcomes.values()),
+        times=times_of(found.times),
+        kinds=[SimulatedKind(name=name, times=times_of(times)) for name, times in found.by_kind.items()],
+        request_rps=figure(found.request_rps),
+        output_tokens_per_s=figure(found.output_tokens_per_s),
+        goodput_rps=figure(found.goodput_rps),
+        num_in_flight=figure(found.num_in_flight),
+        busy_ratio=figure(found.busy_ratio),
+        num_preemptions=figure(found.num_preemptions),
+        outcomes=outcomes_of(found.outcomes),
+        num_timeouts=sum(run.num_timeouts for run in runs),
+        num_retries=sum(run.num_retries for run in runs),
+        objectives=objectives_of(slo, found),
+        course=[SimulatedLoad(**point._asdict()) for point in runs[0].course],
+    )

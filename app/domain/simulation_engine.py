@@ -18,13 +18,17 @@ from app.domain.simulation_span import EPSILON, NOTHING, Span
 class Engine:
     """A scheduler with the steps that it has planned."""
 
-    def __init__(self, model: ReplicaModel, prefix: SharedPrefix | None, recorder: Recorder) -> None:
+    def __init__(
+        self, model: ReplicaModel, prefix: SharedPrefix | None, recorder: Recorder, pool_index: int = 0, replica_index: int = 0
+    ) -> None:
         share = model.groups
         self.model, self.recorder = model, recorder
+        self.pool_index, self.replica_index = pool_index, replica_index
+        """Where it is."""
         self.capacity = model.room.capacity / share
-        self.most_running = max(1, model.max_num_seqs // share)
+        self.max_num_running = max(1, model.max_num_seqs // share)
         if model.batching != "continuous":
-            self.most_running = min(self.most_running, max(1, model.batch_size // share))
+            self.max_num_running = min(self.max_num_running, max(1, model.batch_size // share))
         self.prefixes = PrefixStore(prefix, model.room.per_token)
         self.growth = 0.0 if model.reserves_output else model.room.per_token * model.tokens_per_step
         """Room that a decoding sequence takes up in a step."""
@@ -32,22 +36,19 @@ class Engine:
         self.running = dict[Request, None]()
         """Requests with a place, oldest first."""
         self.prompts = deque[Request]()
-        self.prompt_tokens = 0.0
-        self.num_decoding = 0
-        self.context_tokens = 0.0
-        self.held = 0.0
-        self.step_index = 0
+        self.prompt_tokens = self.context_tokens = self.held = 0.0
+        self.num_decoding = self.step_index = 0
+        self.decoding = [0] * recorder.num_kinds
+        """The same by kind of request."""
         self.ends: list[tuple[int, int, int, Request]] = []
         self.chunks: list[tuple[Request, float]] = []
-        self.span = NOTHING
-        self.decodes = False
+        self.span, self.decodes, self.last_batch = NOTHING, False, False
         self.hold_until: int | None = None
-        self.last_batch = False
         self.finished: list[Request] = []
         """Done in the steps that ended, for the fleet to collect."""
         self.parked: list[Request] = []
-        self.stalled: list[tuple[int, float]] = []
-        """(sequences, their last token) while prompts run before them."""
+        self.stalled: list[tuple[int, int, float]] = []
+        """(kind, sequences, their last token) while prompts run before them."""
 
     @property
     def load(self) -> int:
@@ -84,7 +85,7 @@ class Engine:
         return self.model.room.of(tokens - self.prefixes.found_once(request))
 
     def _has_place(self, request: Request) -> bool:
-        if len(self.running) >= self.most_running:
+        if len(self.running) >= self.max_num_running:
             return False
         return self.held + self.prefixes.pinned_with(request) + self._need(request) <= self.capacity
 
@@ -115,7 +116,7 @@ class Engine:
         """Whether the scheduler looks at waiting requests before this step."""
         model = self.model
         if model.batching != "continuous":
-            full = self.last_batch or model.batching == "dynamic" or len(self.waiting) >= self.most_running
+            full = self.last_batch or model.batching == "dynamic" or len(self.waiting) >= self.max_num_running
             return full and not self.running
         if not self.num_decoding or (model.poll_interval_steps == 1 and not model.batch_wait_steps):
             return True
@@ -182,7 +183,7 @@ class Engine:
         grown = self.growth
         while self.held + grown * self.num_decoding + self.prefixes.pinned > self.capacity and len(self.running) > 1:
             youngest = next(reversed(self.running))
-            youngest.preemptions += 1
+            youngest.num_preemptions += 1
             self.recorder.num_preemptions += 1
             self._leave(youngest)
             youngest.outcome = "waiting"
@@ -200,7 +201,7 @@ class Engine:
             steps = self.step_index - request.decode_start
             request.generated_tokens += steps * self.model.tokens_per_step
             request.held += steps * self.growth
-            self.num_decoding -= 1
+            self._count(request, -1)
             self.context_tokens -= request.input_tokens + request.generated_tokens
         self._release(request)
 
@@ -230,7 +231,7 @@ class Engine:
             request.epoch, request.prefix_generation = request.epoch + 1, None
         for part in (self.waiting, self.running, self.prompts, self.ends, self.parked, self.stalled):
             part.clear()
-        self.num_decoding, self.span = 0, NOTHING
+        self.num_decoding, self.decoding, self.span = 0, [0] * len(self.decoding), NOTHING
         self.prompt_tokens = self.context_tokens = self.held = 0.0
         self.hold_until, self.chunks = None, []
         self.prefixes.flush()
@@ -258,6 +259,10 @@ class Engine:
         if self.parked and not self.running:
             self.finished, self.parked = [*self.finished, *self.parked], []
 
+    def _count(self, request: Request, change: int) -> None:
+        self.num_decoding += change
+        self.decoding[request.kind] += change
+
     def _start_decoding(self, request: Request, now: float) -> None:
         request.left_tokens = 0.0
         request.generated_tokens += 1
@@ -272,7 +277,7 @@ class Engine:
             request.held -= freed
             self.held -= freed
         request.decode_start = self.step_index
-        self.num_decoding += 1
+        self._count(request, 1)
         self.context_tokens += request.input_tokens + request.generated_tokens
         steps = max(0, math.ceil((request.output_tokens - request.generated_tokens) / self.model.tokens_per_step - EPSILON))
         if not steps:
@@ -280,12 +285,12 @@ class Engine:
         else:
             heapq.heappush(self.ends, (self.step_index + steps, request.index, request.epoch, request))
             if self.stalled:
-                self.stalled.append((1, now))
+                self.stalled.append((request.kind, 1, now))
 
     def _end(self, request: Request, now: float) -> None:
         steps = self.step_index - request.decode_start
         del self.running[request]
-        self.num_decoding -= 1
+        self._count(request, -1)
         request.held += steps * self.growth
         self.context_tokens -= request.input_tokens + request.generated_tokens + steps * self.model.tokens_per_step
         if not self.num_decoding:

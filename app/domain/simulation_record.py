@@ -1,7 +1,7 @@
 """What is kept of the steps of a simulation: gaps between tokens as counts, and the course of the load in at most 200 points."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -40,12 +40,50 @@ class LoadPoint(NamedTuple):
     """The fleet over a part of the time, means over it."""
 
     start_s: float
-    running: float
+    num_running: float
     """Requests with a place, of all replicas."""
-    waiting: float
+    num_waiting: float
     """Requests without one."""
     kv_used_ratio: float
-    """Share of the KV cache of the fleet that is held; 0 where none is known."""
+    """Share of the KV cache that is held, mean over the replicas; 0 where none is known."""
+
+
+def weighted_percentiles(counts: Mapping[int, float], total: float) -> list[float]:
+    """The middle of the bucket in which each level is reached [s]."""
+    found, reached, levels = list[float](), 0.0, list(LEVELS)
+    for bucket in sorted(counts):
+        reached += counts[bucket]
+        while levels and reached >= levels[0] * total * (1 - 1e-12):
+            found.append(math.exp((bucket + (0.5 if bucket >= 0 else -0.5)) / BUCKETS_PER_E))
+            levels.pop(0)
+    return found
+
+
+class Gaps:
+    """Gaps between two outputs of one request, counted in buckets."""
+
+    __slots__ = ("counts", "sum_s", "total")
+
+    def __init__(self) -> None:
+        self.counts = dict[int, float]()
+        self.sum_s = self.total = 0.0
+
+    def add(self, gap_s: float, bucket: int, count: float) -> None:
+        """So many gaps of one length."""
+        self.counts[bucket] = self.counts.get(bucket, 0.0) + count
+        self.sum_s += gap_s * count
+        self.total += count
+
+
+def gap_percentiles(parts: Iterable[Gaps]) -> Percentiles | None:
+    """Of all of them together [s], to half a percent; None of none."""
+    whole = Gaps()
+    for part in parts:
+        whole.sum_s += part.sum_s
+        whole.total += part.total
+        for bucket, count in part.counts.items():
+            whole.counts[bucket] = whole.counts.get(bucket, 0.0) + count
+    return Percentiles(whole.sum_s / whole.total, *weighted_percentiles(whole.counts, whole.total)) if whole.total else None
 
 
 @dataclass
@@ -55,9 +93,9 @@ class Recorder:
     warm_up_s: float
     until_s: float
     num_engines: int
-    gaps: dict[int, float] = field(default_factory=dict)
-    gap_sum_s: float = 0.0
-    num_gaps: float = 0.0
+    num_kinds: int = 1
+    gaps: list[Gaps] = field(default_factory=list)
+    """By kind of request."""
     busy_s: float = 0.0
     num_preemptions: int = 0
     width_s: float = 0.0
@@ -69,6 +107,7 @@ class Recorder:
     def __post_init__(self) -> None:
         """Points as wide as the end wants them; where it is not known they start narrow."""
         self.width_s = self.until_s / NUM_POINTS if self.until_s < math.inf else NARROW_S
+        self.gaps = [Gaps() for _ in range(self.num_kinds)]
 
     def record(self, engine: "Engine", end_s: float) -> None:
         """Steps of an engine that end now, before their sequences end."""
@@ -82,15 +121,16 @@ class Recorder:
             self.busy_s += min(end_s, self.until_s) - begin_s
         if engine.decodes:
             if engine.stalled:
-                for sequences, since_s in engine.stalled:
-                    self._gap(begin_s + first_s - since_s, sequences if counts else 0)
+                for kind, sequences, since_s in engine.stalled:
+                    if counts:
+                        self._gap(begin_s + first_s - since_s, kind, sequences)
                 engine.stalled.clear()
             elif counts:
-                self._gap(first_s, count)
+                self._gaps(first_s, engine.decoding, 1)
             if steps > 1 and counts:
-                self._gap((end_s - begin_s - first_s) / (steps - 1), count * (steps - 1))
+                self._gaps((end_s - begin_s - first_s) / (steps - 1), engine.decoding, steps - 1)
         elif count and not engine.stalled:
-            engine.stalled.append((count, begin_s))
+            engine.stalled += [(kind, each, begin_s) for kind, each in enumerate(engine.decoding) if each]
         while self.until_s == math.inf and end_s > self.width_s * NUM_POINTS:
             self._widen()
         width = self.width_s
@@ -110,34 +150,35 @@ class Recorder:
         for sums in (self._running, self._waiting, self._held):
             sums[:] = [one + other for one, other in zip(sums[::2], sums[1::2], strict=True)] + [0.0] * (NUM_POINTS // 2)
 
-    def _gap(self, gap_s: float, count: float) -> None:
-        if gap_s <= 0 or not count:
-            return
-        bucket = int(math.log(gap_s) * BUCKETS_PER_E)
-        self.gaps[bucket] = self.gaps.get(bucket, 0.0) + count
-        self.gap_sum_s += gap_s * count
-        self.num_gaps += count
+    def _gap(self, gap_s: float, kind: int, count: float) -> None:
+        if gap_s > 0:
+            self.gaps[kind].add(gap_s, int(math.log(gap_s) * BUCKETS_PER_E), count)
 
-    def gap_percentiles(self) -> Percentiles | None:
-        """Of the gaps between two outputs of one request [s], to half a percent."""
-        if not self.num_gaps:
-            return None
-        return Percentiles(self.gap_sum_s / self.num_gaps, *weighted_percentiles(self.gaps, self.num_gaps))
+    def _gaps(self, gap_s: float, decoding: Sequence[int], num_steps: int) -> None:
+        """One gap for each step of each sequence, given by kind."""
+        if gap_s > 0:
+            bucket = int(math.log(gap_s) * BUCKETS_PER_E)
+            for gaps, count in zip(self.gaps, decoding, strict=True):
+                if count:
+                    gaps.add(gap_s, bucket, count * num_steps)
 
-    def course(self, capacity: float) -> list[LoadPoint]:
-        """The load over time; `capacity` is the KV cache of the whole fleet in its units."""
-        width, points = self.width_s, min(NUM_POINTS, math.ceil(self.until_s / self.width_s - 1e-9))
+    def sums(self, capacity: float) -> tuple[list[float], list[float], list[float]]:
+        """(running, waiting, used share of `capacity`) x time, by point; `capacity` is one replica's KV cache in its units."""
         known = capacity if 0 < capacity < math.inf else math.inf
-        rows = zip(self._running[:points], self._waiting[:points], self._held[:points], strict=True)
-        return [LoadPoint(place * width, run / width, wait / width, held / width / known) for place, (run, wait, held) in enumerate(rows)]
+        return self._running, self._waiting, [held / known for held in self._held]
+
+    def widen_to(self, width_s: float) -> None:
+        """Points at least so wide."""
+        while self.width_s < width_s * (1 - 1e-9):
+            self._widen()
 
 
-def weighted_percentiles(counts: Mapping[int, float], total: float) -> list[float]:
-    """The middle of the bucket in which each level is reached [s]."""
-    found, reached, levels = list[float](), 0.0, list(LEVELS)
-    for bucket in sorted(counts):
-        reached += counts[bucket]
-        while levels and reached >= levels[0] * total * (1 - 1e-12):
-            found.append(math.exp((bucket + (0.5 if bucket >= 0 else -0.5)) / BUCKETS_PER_E))
-            levels.pop(0)
-    return found
+def course_of(recorders: Sequence[Recorder], capacities: Sequence[float], num_replicas: int) -> list[LoadPoint]:
+    """The load of several pools over time; `capacities` are those of one replica of each."""
+    width = max(recorder.width_s for recorder in recorders)
+    for recorder in recorders:
+        recorder.widen_to(width)
+    points = min(NUM_POINTS, math.ceil(recorders[0].until_s / width - 1e-9))
+    parts = [recorder.sums(capacity) for recorder, capacity in zip(recorders, capacities, strict=True)]
+    running, waiting, used = ([math.fsum(each) / width for each in zip(*lists, strict=True)] for lists in zip(*parts, strict=True))
+    return [LoadPoint(place * width, running[place], waiting[place], used[place] / num_replicas) for place in range(points)]

@@ -13,6 +13,8 @@ from app.domain.simulation_lengths import Quantiles
 
 Outcome = Literal["waiting", "running", "finished", "rejected", "timed_out", "failed"]
 NO_PREFIX = -1
+LONGEST_OUTPUTS = 20
+"""Outputs so many times as long as the mean are under way at the start at most."""
 
 
 class Request:
@@ -20,8 +22,8 @@ class Request:
 
     __slots__ = (
         "arrival_s", "attempt", "cached_tokens", "decode_start", "epoch", "finished_s", "first_token_s", "generated_tokens", "held",
-        "index", "input_tokens", "kind", "last_token_s", "left_tokens", "outcome", "output_tokens", "preemptions", "prefix",
-        "prefix_generation", "replica", "sent_s", "server_s", "start_s", "timeouts",
+        "index", "input_tokens", "kind", "last_token_s", "left_tokens", "num_preemptions", "num_timeouts", "outcome",
+        "output_tokens", "pool", "prefix", "prefix_generation", "sent_s", "server_s", "start_s",
     )  # fmt: skip
 
     def __init__(self, index: int, arrival_s: float, kind: int, input_tokens: int, output_tokens: int, prefix: int = NO_PREFIX) -> None:
@@ -30,7 +32,7 @@ class Request:
         """First sent, and sent for the last time [s]."""
         self.input_tokens, self.output_tokens = input_tokens, output_tokens
         self.outcome: Outcome = "waiting"
-        self.attempt = self.epoch = self.preemptions = self.timeouts = 0
+        self.attempt = self.epoch = self.num_preemptions = self.num_timeouts = 0
         self.start_s: float | None = None
         """A place was given for the first time [s]."""
         self.first_token_s: float | None = None
@@ -38,7 +40,8 @@ class Request:
         self.left_tokens = self.cached_tokens = self.generated_tokens = self.held = 0.0
         self.decode_start = 0
         self.prefix_generation: int | None = None
-        self.replica = 0
+        self.pool = 0
+        """Where it was routed."""
 
     def restart(self, sent_s: float) -> None:
         """Send it again: nothing that was computed is left."""
@@ -78,6 +81,9 @@ class Arrivals:
     """Replayed instead; kinds and rate are not used."""
     concurrency: int | None = None
     """Clients that each send a request as their last one ends, instead of a rate: all start at once, as load generators do."""
+    num_under_way: int = 0
+    """Requests in the fleet at the start, about: sent at 0 s as they would be had such traffic come before, the rest of each output left,
+    so that a run need not fill up first. They come on top of `num_requests`, and belong to the warm-up."""
 
 
 @dataclass(frozen=True)
@@ -181,17 +187,37 @@ def requests_of(
     for flood in floods:
         now = flood.start_s + draw.expovariate(flood.request_rps)
         while now < flood.end_s:
-            flooded.append(Request(0, now, len(kinds), flood.input_tokens, flood.output_tokens))
+            flooded.append(Request(0, now, max(1, len(kinds)), flood.input_tokens, flood.output_tokens))
             now += draw.expovariate(flood.request_rps)
+    found += _under_way(arrivals, kinds, seed)
     if prefix is not None:
         draw = stream(seed, "prefix")
         for one in found:
             chance, which = draw.random(), draw.randrange(prefix.num_prefixes)
             one.prefix = which if chance < prefix.share_ratio else NO_PREFIX
-    if flooded:
+    if flooded or arrivals.num_under_way:
         found = sorted([*found, *flooded], key=lambda one: one.arrival_s)
     for index, one in enumerate(found):
         one.index = index
+    return found
+
+
+def _under_way(arrivals: Arrivals, kinds: tuple[RequestKind, ...], seed: int) -> list[Request]:
+    """Of requests that came before, those that are not done yet: the j-th before the start has had j / n of the mean output, n being
+    `num_under_way`, and what it has had counts to its prompt. On average n are left, the sum over j of P(output > j x mean / n).
+    """
+    if not arrivals.num_under_way or not kinds:
+        return []
+    draw, found = stream(seed, "under way"), list[Request]()
+    shares = [kind.share_ratio for kind in kinds]
+    mean = sum(kind.share_ratio * kind.outputs.mean for kind in kinds) / sum(shares)
+    for before in range(1, LONGEST_OUTPUTS * arrivals.num_under_way):
+        (which,) = draw.choices(range(len(kinds)), shares)
+        prompt, answer = kinds[which].inputs.at(draw.gauss(0, 1)), kinds[which].outputs.at(draw.gauss(0, 1))
+        had = before * mean / arrivals.num_under_way
+        if answer > had:
+            left = max(1, round(answer - had))
+            found.append(Request(0, 0.0, which, max(1, round(prompt + answer) - left), left))
     return found
 
 

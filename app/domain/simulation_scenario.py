@@ -1,13 +1,16 @@
 """What is simulated: a fleet, its traffic, its clients, and what goes wrong."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from app.domain.errors import InvalidInput
-from app.domain.simulation_fleet import Balancing, CacheFlush, Client, ReplicaLoss
-from app.domain.simulation_replica import ReplicaModel
+from app.domain.simulation_fleet import CacheFlush, Client, ReplicaLoss
+from app.domain.simulation_pool import PoolModel, Routes, routes_of
 from app.domain.simulation_requests import Arrivals, Flood, RequestKind, SharedPrefix, Surge
 
+FLOODED = "flood"
+"""Name of the kind of requests that a flood adds."""
 CPU_S_PER_EVENT = 3e-5
 """A prompt step or the end of a request, on the machine of the benchmark."""
 
@@ -25,15 +28,20 @@ PATIENT = Client()
 NO_LIMITS = Limits()
 
 
+def kind_names(kinds: Sequence[RequestKind], *, flooded: bool) -> tuple[str, ...]:
+    """Names of the kinds of requests of a run: of its kinds, or of a trace, and of floods last."""
+    names = [kind.name for kind in kinds] or ["trace"]
+    return (*names, FLOODED) if flooded else tuple(names)
+
+
 @dataclass(frozen=True)
 class Scenario:
     """What is simulated."""
 
-    replica: ReplicaModel
+    pools: tuple[PoolModel, ...]
+    """Each request goes to the first one that takes it."""
     arrivals: Arrivals
     kinds: tuple[RequestKind, ...] = ()
-    num_replicas: int = 1
-    balancing: Balancing = "round_robin"
     client: Client = PATIENT
     prefix: SharedPrefix | None = None
     surges: tuple[Surge, ...] = ()
@@ -41,7 +49,7 @@ class Scenario:
     losses: tuple[ReplicaLoss, ...] = ()
     flushes: tuple[CacheFlush, ...] = ()
     limits: Limits = NO_LIMITS
-    max_waiting: int | None = None
+    max_num_waiting: int | None = None
     """Requests that wait in one group of a replica at most; more are rejected."""
     duration_s: float | None = None
     num_requests: int | None = None
@@ -49,14 +57,31 @@ class Scenario:
     """Share of the arrivals' time that is left out of the figures; clients that start at once are measured from the start."""
     seeds: tuple[int, ...] = (1, 2, 3, 4, 5)
 
+    @property
+    def kind_names(self) -> tuple[str, ...]:
+        """Names of the kinds of requests, those of floods last."""
+        return kind_names(self.kinds, flooded=bool(self.floods))
+
+    @property
+    def routes(self) -> Routes:
+        """Which pools requests of each kind go to; raises InvalidInput where some go nowhere."""
+        return routes_of([pool.intake for pool in self.pools], self.kind_names)
+
+    @property
+    def num_replicas(self) -> int:
+        """Of all pools."""
+        return sum(pool.num_replicas for pool in self.pools)
+
 
 def check(scenario: Scenario) -> None:
     """Refuse what cannot be simulated; raises InvalidInput naming the field."""
+    _ = scenario.routes
     for index, loss in enumerate(scenario.losses):
-        if not 0 <= loss.replica < scenario.num_replicas:
+        replicas = scenario.pools[loss.pool].num_replicas
+        if not 0 <= loss.replica_index < replicas:
             raise InvalidInput(
-                f"replica {loss.replica} of {scenario.num_replicas} cannot be lost",
-                field=f"/faults/{index}/replica", value=loss.replica, expected=f"0 to {scenario.num_replicas - 1}",
+                f"replica {loss.replica_index} of {replicas} cannot be lost",
+                field=f"/faults/{index}/replica_index", value=loss.replica_index, expected=f"0 to {replicas - 1}",
             )  # fmt: skip
     trace = scenario.arrivals.trace
     if not scenario.kinds and not trace:
@@ -90,7 +115,9 @@ def expected_cpu_s(scenario: Scenario) -> float:
         count = arrivals.request_rps * (duration_s + more)
     if scenario.num_requests is not None:
         count = min(count, float(scenario.num_requests))
-    events = count * (1 + math.ceil(tokens / scenario.replica.token_budget))
+    count += arrivals.num_under_way
+    budget = min(pool.replica.token_budget for pool in scenario.pools)
+    events = count * (1 + math.ceil(tokens / budget))
     for flood in scenario.floods:
-        events += flood.request_rps * (flood.end_s - flood.start_s) * (1 + math.ceil(flood.input_tokens / scenario.replica.token_budget))
+        events += flood.request_rps * (flood.end_s - flood.start_s) * (1 + math.ceil(flood.input_tokens / budget))
     return events * CPU_S_PER_EVENT * len(scenario.seeds)

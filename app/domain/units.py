@@ -30,7 +30,7 @@ UNIT_SUFFIXES = (
     "_steps",
     "_concurrency",
 )
-UNIT_PREFIXES = ("num_", "usd_per_", "bytes_per_", "tokens_per_")
+UNIT_PREFIXES = ("num_", "max_num_", "usd_per_", "bytes_per_", "tokens_per_")
 SHAPE_SUFFIXES = ("_size", "_dim", "_rank", "_params", "_heads", "_layers")
 NAMED_COUNTS = frozenset(
     {
@@ -45,7 +45,6 @@ NAMED_COUNTS = frozenset(
         "gpus",
         "nodes",
         "concurrency",
-        "max_num_seqs",
         "recommended_max_num_seqs",
         "gpus_per_node",
         "gpus_per_replica",

@@ -1,201 +1,130 @@
-"""Simulating a fleet: resolve names, model a replica, run every seed within the time of an answer."""
+"""Simulating a fleet: resolve names, model a replica, run seeds, and say what they show."""
 
-import math
-import time
+import hashlib
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 
-from app.domain.capacity_variants import lengths_of
+from app import __version__
 from app.domain.catalog import Catalog
-from app.domain.demand import LITTLE_SOURCE, RATE_SOURCE, demand_of
-from app.domain.errors import InvalidInput
-from app.domain.performance import Lengths, performance_of
-from app.domain.prefix_cache import shared_prefix
-from app.domain.provenance import Note, Step, step
-from app.domain.simulation import SimulationResult, simulate
-from app.domain.simulation_answer import (
-    TIMES,
-    SimulatedKind,
-    SimulatedTime,
-    SimulationAnswer,
-    course_of,
-    figure,
-    objectives_of,
-    outcomes_of,
-    time_of,
-    times_of,
-)
-from app.domain.simulation_scenario import CPU_S_PER_EVENT, Scenario, check, expected_cpu_s
+from app.domain.provenance import Note
+from app.domain.simulation import Run, gathered
+from app.domain.simulation_answer import SimulatedPool, SimulatedTime, SimulationAnswer, figure, figures_of
+from app.domain.simulation_scenario import Scenario, check
 from app.domain.simulation_summary import interval
-from app.domain.units import plain, seconds
-from app.services.assumptions import defaults_used, deployment_defaults
-from app.services.capacity import check_prefix
-from app.services.references import as_deployed, engine_of, resolve_gpu, resolve_served
-from app.services.simulated_scenario import scenario_of
+from app.domain.units import seconds
+from app.services.assumptions import defaults_used
+from app.services.simulated_pools import ModelledPool, modelled_pools
+from app.services.simulated_scenario import kinds_of, scenario_of
+from app.services.simulation_findings import warnings_of, working_of
 from app.services.simulation_request import SimulationRequest
+from app.services.simulation_work import MOST_DIRECT_CPU_S, patient_run, refuse_above
 from app.services.versions import versions_of
 
-MOST_CPU_S = 10.0
-"""Work that is answered at once, as `expected_cpu_s` puts it [s]."""
-PATIENCE_RATIO = 6.0
-"""A run that takes so many times longer ends: the expectation is meant within a factor of three, on a machine that may be busy."""
-FEW_REQUESTS = 100
-STEADY_RATIO = 0.9
-CHOICE_S = 1.2e-6
-"""CPU time to look at one replica for one request, on the machine of `CPU_S_PER_EVENT` [s]."""
 NOT_MODELLED = Note(
     code="simulated_intervals",
     message="The intervals say what chance does between seeds; how far the step times themselves may be off is what `/performance` says.",
 )
 
 
-def simulation(catalog: Catalog, request: SimulationRequest) -> SimulationAnswer:
-    """Percentiles of a fleet under traffic and faults.
+@dataclass(frozen=True)
+class FleetSimulation:
+    """A request with its names resolved and its replicas modelled: seeds are run one by one, here or by workers, and then reported."""
 
-    Raises PlannerError as `/performance` does, and InvalidInput for faults after the end, for replicas that hold no request, and for more
-    work than is answered at once.
-    """
-    workload = request.workload
-    if workload is not None:
-        check_prefix(request.deployment, workload.prefix_hit_ratio, "/workload/prefix_hit_ratio")
-    llm, gpu = resolve_served(catalog, request.model, request.deployment), resolve_gpu(catalog, request.gpu)
-    deployment, notes = as_deployed(catalog, request.deployment, llm, gpu)
-    notes = deployment_defaults(llm, gpu, deployment) + notes
-    notes += defaults_used(request, "replicas", "balancing", "warm_up_ratio", "batching")
-    steps = catalog.calibrations.steps(catalog.step_model, llm, gpu, deployment, request.calibration)
-    notes += steps.assumptions
-    lengths = _mean_lengths(request) if workload is None else lengths_of(demand_of(workload), shared_prefix(workload, deployment))
-    performance = performance_of(llm, gpu, deployment, engine_of(catalog, deployment), steps.model, lengths, draft=deployment.draft)
-    if performance.places < 1:
-        tokens = plain(round(lengths.input_tokens + lengths.output_tokens))
-        raise InvalidInput(
-            f"a replica has no place for a request of {tokens} tokens", field="/deployment", expected="a replica that serves"
+    catalog: Catalog
+    request: SimulationRequest
+    pools: Sequence[ModelledPool]
+    scenario: Scenario
+    notes: Sequence[Note]
+
+    @cached_property
+    def inputs_digest(self) -> str:
+        """Digest of everything that decides what a seed comes to: runs with the same one belong together."""
+        # Sets are written in the order of their hashes, which differs between processes.
+        text = re.sub(r"frozenset\(\{(.*?)\}\)", lambda found: ",".join(sorted(found[1].split(", "))), repr(self.scenario))
+        return hashlib.sha256(f"{__version__}\n{text}".encode()).hexdigest()
+
+    def run(self, seed: int, tell: Callable[[float], None]) -> Run:
+        """One seed; `tell` is told the share that is done, and may raise to end it."""
+        return patient_run(self.scenario, seed, tell)
+
+    def answer(self, runs: Sequence[Run]) -> SimulationAnswer:
+        """What the seeds show."""
+        request, pools = self.request, self.pools
+        result = gathered(runs)
+        figures = figures_of(request.slo, result.runs, result)
+        objectives, times = figures.objectives, figures.times
+        held = sum(each.verdict == "holds" for each in objectives)
+        verdict = f" {held} of {len(objectives)} objectives hold." if objectives else ""
+        gpus, engines = {pool.gpu.slug for pool in pools}, {pool.deployment.engine for pool in pools}
+        answer = SimulationAnswer(
+            summary=f"{' and '.join(pool.said for pool in pools)}, {figure(result.request_rps).value:.3g} requests/s finish: "
+            f"TTFT {_said(times.ttft_s)}, TPOT {_said(times.tpot_s)}, end to end {_said(times.e2e_s)}.{verdict}",
+            working=working_of(self.scenario, result),
+            assumptions=[*self.notes, NOT_MODELLED],
+            warnings=warnings_of(self.scenario, result),
+            versions=versions_of(self.catalog),
+            model=pools[0].llm.slug,
+            gpu=gpus.pop() if len(gpus) == 1 else None,
+            engine=engines.pop() if len(engines) == 1 else None,
+            basis="calibrated" if all(pool.performance.is_fitted for pool in pools) else "assumed",
+            replicas=self.scenario.num_replicas,
+            gpus=sum(pool.num_gpus for pool in pools),
+            measured_s=figure(interval([run.measured_s for run in runs])),
+            pools=[
+                SimulatedPool(
+                    name=pool.model.name,
+                    gpu=pool.gpu.slug,
+                    engine=pool.deployment.engine,
+                    basis="calibrated" if pool.performance.is_fitted else "assumed",
+                    replicas=pool.model.num_replicas,
+                    gpus=pool.num_gpus,
+                    **dict(figures_of(request.slo, [run.pools[pool.model.name] for run in result.runs], result.pools[pool.model.name])),
+                )
+                for pool in pools
+                if result.pools
+            ],
+            **dict(figures),
         )
-    scenario = scenario_of(request, performance, notes)
-    result = _simulated(scenario)
-    where = f"{request.replicas} x {llm.slug} on {deployment.num_gpus} {gpu.slug}"
-    objectives, times = objectives_of(request.slo, result), times_of({name: getattr(result, name) for name in TIMES})
-    held = sum(each.verdict == "holds" for each in objectives)
-    verdict = f" {held} of {len(objectives)} objectives hold." if objectives else ""
-    answer = SimulationAnswer(
-        summary=f"{where}, {figure(result.request_rps).value:.3g} requests/s finish: TTFT {_said(times.ttft_s)}, "
-        f"TPOT {_said(times.tpot_s)}, end to end {_said(times.e2e_s)}.{verdict}",
-        working=_working(scenario, result),
-        assumptions=[*notes, NOT_MODELLED],
-        warnings=_warnings(scenario, result),
-        versions=versions_of(catalog),
-        model=llm.slug,
-        gpu=gpu.slug,
-        engine=deployment.engine,
-        basis="calibrated" if performance.is_fitted else "assumed",
-        replicas=request.replicas,
-        gpus=request.replicas * deployment.num_gpus,
-        num_requests=sum(result.outcomes.values()),
-        measured_s=figure(interval([run.measured_s for run in result.runs])),
-        times=times,
-        itl_s=time_of(result.itl),
-        kinds=[SimulatedKind(name=name, times=times_of(found)) for name, found in result.by_kind.items()],
-        request_rps=figure(result.request_rps),
-        output_tokens_per_s=figure(result.output_tokens_per_s),
-        goodput_rps=figure(result.goodput_rps),
-        in_flight=figure(result.in_flight),
-        busy_ratio=figure(result.busy_ratio),
-        preemptions=figure(result.num_preemptions),
-        outcomes=outcomes_of(result.outcomes),
-        num_timeouts=sum(run.num_timeouts for run in result.runs),
-        num_retries=sum(run.num_retries for run in result.runs),
-        objectives=objectives,
-        course=course_of(result),
-    )
-    return steps.warned(answer)
+        for steps in dict.fromkeys(pool.steps for pool in pools):
+            answer = steps.warned(answer)
+        return answer
 
 
-def _mean_lengths(request: SimulationRequest) -> Lengths:
-    count = len(request.trace)
-    return Lengths(sum(each.input_tokens for each in request.trace) / count, sum(each.output_tokens for each in request.trace) / count)
+def simulation(catalog: Catalog, request: SimulationRequest, tell: Callable[[float], None] = lambda _: None) -> SimulationAnswer:
+    """Percentiles of a fleet under traffic and faults; `tell` is told the share that is done, and may raise to end it.
+
+    Raises PlannerError as `modelled` does, and InvalidInput for more work than is answered at once.
+    """
+    found = modelled(catalog, request)
+    refuse_above(MOST_DIRECT_CPU_S, found.scenario)
+    return direct_answer(found, tell)
 
 
-def _simulated(scenario: Scenario) -> SimulationResult:
-    """Run it; raises InvalidInput where it would take, or takes, longer than an answer may."""
+def direct_answer(found: FleetSimulation, tell: Callable[[float], None]) -> SimulationAnswer:
+    """Run all seeds one after another."""
+    seeds = found.request.seeds
+
+    def run(place: int, seed: int) -> Run:
+        return found.run(seed, lambda share: tell((place + share) / len(seeds)))
+
+    return found.answer([run(place, seed) for place, seed in enumerate(seeds)])
+
+
+def modelled(catalog: Catalog, request: SimulationRequest) -> FleetSimulation:
+    """What a request describes, ready to run.
+
+    Raises PlannerError as `/performance` does, and InvalidInput for faults after the end and for replicas that hold no request.
+    """
+    kinds = kinds_of(request.workload)
+    pools = modelled_pools(catalog, request, kinds)
+    notes = [*dict.fromkeys(note for pool in pools for note in pool.notes)]
+    notes += defaults_used(request, *(() if request.pools else ("replicas",)), "balancing", "warm_up_ratio", "batching")
+    scenario = scenario_of(request, [pool.model for pool in pools], kinds, notes)
     check(scenario)
-    expected_s = work_s(scenario)
-    if expected_s > MOST_CPU_S:
-        raise _too_long(scenario, expected_s, f"{len(scenario.seeds)} seeds would take about {seconds(expected_s)} of computing")
-    until_s = time.monotonic() + PATIENCE_RATIO * MOST_CPU_S
-
-    def tell(_: float) -> None:
-        if time.monotonic() > until_s:
-            raise _too_long(scenario, PATIENCE_RATIO * MOST_CPU_S, f"not done after {seconds(PATIENCE_RATIO * MOST_CPU_S)}")
-
-    return simulate(scenario, tell)
-
-
-def work_s(scenario: Scenario) -> float:
-    """`expected_cpu_s`, with every retry that clients may send, and a look at every replica for every request [s]."""
-    attempts = 1 + (0 if math.isinf(scenario.client.timeout_s) else scenario.client.max_retries)
-    looks = 0 if scenario.balancing == "round_robin" else scenario.num_replicas * scenario.replica.groups
-    return attempts * expected_cpu_s(scenario) * (1 + looks * CHOICE_S / CPU_S_PER_EVENT)
-
-
-def _too_long(scenario: Scenario, taken_s: float, what: str) -> InvalidInput:
-    share = MOST_CPU_S / taken_s
-    seeds = f"{max(1, int(len(scenario.seeds) * share))} seeds" if len(scenario.seeds) * share >= 1 else "one seed"
-    if scenario.arrivals.trace:
-        field, value = "/trace", float(len(scenario.arrivals.trace))
-        shorter = f"a trace of at most {math.floor(value * share)} requests"
-    elif scenario.num_requests is not None:
-        field, value = "/num_requests", float(scenario.num_requests)
-        shorter = f"num_requests of at most {math.floor(value * share)}"
-    else:
-        field, value = "/duration_s", scenario.duration_s or 0.0
-        shorter = f"duration_s of at most {plain(math.floor(value * share))}"
-    expected = f"{shorter}, {seeds}, or a lower rate: at most {seconds(MOST_CPU_S)} of computing"
-    return InvalidInput(f"the simulation is too large to be answered at once: {what}", field=field, value=value, expected=expected)
+    return FleetSimulation(catalog, request, pools, scenario, notes)
 
 
 def _said(found: SimulatedTime | None) -> str:
     return "not measured" if found is None else f"P95 {seconds(found.p95.value)}, P99 {seconds(found.p99.value)}"
-
-
-def _warnings(scenario: Scenario, result: SimulationResult) -> list[Note]:
-    notes = []
-    tail = [point for run in result.runs for point in run.course[-max(1, len(run.course) // 10) :]]
-    waiting, running = (math.fsum(getattr(point, name) for point in tail) / len(tail) for name in ("waiting", "running"))
-    if waiting > max(1.0, running):
-        message = f"In the last tenth {waiting:.3g} requests wait and {running:.3g} run: queues grow, and a longer run is slower yet."
-        notes.append(Note(code="queue_grows", message=message))
-    arrived = math.fsum(run.num_arrivals * (1 - scenario.warm_up_ratio) / run.measured_s for run in result.runs) / len(result.runs)
-    if scenario.arrivals.concurrency is None and result.request_rps.mean < STEADY_RATIO * arrived:
-        message = (
-            f"{arrived:.3g} requests/s arrive and {result.request_rps.mean:.3g} finish in the measured time: the fleet does not keep up, or"
-            " the run is short against the time that a request takes."
-        )
-        notes.append(Note(code="not_steady", message=message))
-    least = min(run.num_measured for run in result.runs)
-    if least < FEW_REQUESTS:
-        message = f"A seed has only {least} measured requests: a P99 of fewer than {FEW_REQUESTS} is the largest value or close to it."
-        notes.append(Note(code="few_requests", message=message))
-    lost = sum(result.outcomes.values()) - result.outcomes["finished"]
-    if lost:
-        message = f"{lost} requests did not finish; the times are those of the others."
-        notes.append(Note(code="unfinished_requests", message=message))
-    return notes
-
-
-def _working(scenario: Scenario, result: SimulationResult) -> list[Step]:
-    working = []
-    if not scenario.arrivals.trace and scenario.arrivals.concurrency is None:
-        rate = scenario.arrivals.request_rps
-        substituted = f"{plain(rate)} / {scenario.num_replicas}"
-        working.append(step("replica_rps", "request_rps / replicas", substituted, rate / scenario.num_replicas, "requests/s", RATE_SOURCE))
-    for name, unit, found in (
-        ("ttft_p99", "s", [run.times.ttft.p99 for run in result.runs if run.times.ttft]),
-        ("request_rps", "requests/s", [run.request_rps for run in result.runs]),
-    ):
-        if found:
-            terms = f"({' + '.join(f'{value:.4g}' for value in found)}) / {len(found)}"
-            source = "one run a seed, https://www.usenix.org/conference/osdi22/presentation/yu (steps of an engine)"
-            working.append(step(name, "sum over seeds / seeds", terms, math.fsum(found) / len(found), unit, source, basis="assumed"))
-    spent = math.fsum(found) / len(found) if (found := [run.times.e2e.mean for run in result.runs if run.times.e2e]) else None
-    if spent is not None and result.request_rps.mean:
-        rate, terms = result.request_rps.mean, f"{result.request_rps.mean:.4g} x {spent:.4g}"
-        working.append(step("in_flight", "request_rps x mean e2e_s", terms, rate * spent, "requests", LITTLE_SOURCE, basis="assumed"))
-    return working

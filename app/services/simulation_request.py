@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 from app.domain.batching import Batching
 from app.domain.calibration import CalibrationChoice
 from app.domain.deployment import Deployment
-from app.domain.simulation_fleet import Balancing
+from app.domain.simulation_pool import Balancing
 from app.domain.value import Given
 from app.domain.workload import Rps, Slo, Workload
 from app.services.requests import GpuRef, ModelRef
@@ -16,7 +16,29 @@ from app.services.requests import GpuRef, ModelRef
 Moment = Annotated[float, Field(ge=0, le=1e6)]
 Span = Annotated[float, Field(ge=1e-3, le=1e6)]
 Count = Annotated[int, Field(ge=1, le=10**7)]
+Replicas = Annotated[int, Field(ge=1, le=1000)]
+PoolName = Annotated[str, Field(min_length=1, max_length=50)] | None
 RequestTokens = Annotated[int, Field(ge=1, le=10**9)]
+
+
+class PoolOfReplicas(Given):
+    """Replicas of one deployment, and the requests that go to them."""
+
+    name: Annotated[str, Field(min_length=1, max_length=50)]
+    """Its name in the answer and for faults."""
+    gpu: GpuRef | None = None
+    """Its accelerator; that of the request when left out."""
+    deployment: Deployment | None = None
+    """How one of its replicas runs; as in the request when left out."""
+    replicas: Replicas = 1
+    """Replicas behind its load balancer."""
+    balancing: Balancing | None = None
+    """As in the request when left out."""
+    classes: Annotated[Sequence[Annotated[str, Field(min_length=1, max_length=50)]], Field(max_length=100)] = ()
+    """Classes of requests that it takes: class-1, class-2 ... as the workload lists them; `all` of a workload without classes, `trace`,
+    `flood`. Every class when left out."""
+    max_input_tokens: RequestTokens | None = None
+    """Longest prompt that it takes; any when left out [tokens]."""
 
 
 class ReplicaLost(Given):
@@ -28,8 +50,10 @@ class ReplicaLost(Given):
     """When it goes [s]."""
     duration_s: Span | None = None
     """Until it serves again, with an empty cache: a restart; never when left out [s]."""
-    replica: Annotated[int, Field(ge=0, le=999)] = 0
-    """Which one, counted from 0."""
+    replica_index: Annotated[int, Field(ge=0, le=999)] = 0
+    """Which one of its pool, counted from 0."""
+    pool: PoolName = None
+    """Name of its pool; needed where there are several."""
 
 
 class TrafficSurge(Given):
@@ -63,12 +87,14 @@ class LongFlood(Given):
 
 
 class PrefixFlush(Given):
-    """All replicas forget what their prefix caches hold."""
+    """The replicas forget what their prefix caches hold."""
 
     kind: Literal["cache_flush"]
     """Which fault."""
     at_s: Moment
     """When [s]."""
+    pool: PoolName = None
+    """Name of the pool; all of them when left out."""
 
 
 SimulatedFault = Annotated[ReplicaLost | TrafficSurge | LongFlood | PrefixFlush, Field(discriminator="kind")]
@@ -90,7 +116,7 @@ class SimulatedClients(Given):
 
     timeout_s: Span | None = None
     """From sending a request to the end of its answer; they wait for ever when left out [s]."""
-    max_retries: Annotated[int, Field(ge=0, le=10)] = 0
+    max_num_retries: Annotated[int, Field(ge=0, le=10)] = 0
     """Times that a request is sent again after a timeout: a storm when all time out."""
     retry_delay_s: Moment = 0
     """Before it is sent again [s]."""
@@ -116,8 +142,10 @@ class SimulationRequest(Given):
     constant pace."""
     concurrency: Annotated[int, Field(ge=1, le=10**6)] | None = None
     """Clients of the whole fleet that each send a request as their last one ends, instead of the workload's rate."""
-    replicas: Annotated[int, Field(ge=1, le=1000)] = 1
-    """Replicas behind the load balancer."""
+    replicas: Replicas = 1
+    """Replicas behind the load balancer, where all requests go to one pool."""
+    pools: Annotated[Sequence[PoolOfReplicas], Field(max_length=10)] = ()
+    """Several pools instead: each request goes to the first one that takes its class and the length of its prompt."""
     balancing: Balancing = "least_loaded"
     """To which replica a request goes: the next one, the one with fewest requests, or the one that holds its prefix unless that one is far
     ahead of the others."""
@@ -125,7 +153,7 @@ class SimulationRequest(Given):
     """Different shared prefixes of the workload, equally often."""
     batching: Batching = "continuous"
     """continuous: requests join and leave at every step; dynamic: the next batch is what arrived meanwhile; static: full batches only."""
-    max_waiting: Count | None = None
+    max_num_waiting: Count | None = None
     """Requests that may wait in one replica; more are rejected."""
     clients: SimulatedClients = SimulatedClients()
     """How long clients wait, and whether they come again."""
@@ -139,6 +167,9 @@ class SimulationRequest(Given):
     """Requests of one seed after which none arrives any more."""
     warm_up_ratio: Annotated[float, Field(ge=0, le=0.9)] = 0.1
     """Share of that time that is left out of the figures."""
+    num_under_way: Annotated[int, Field(ge=0, le=10**4)] = 0
+    """Requests in the fleet at the start, about, at random places of their outputs: a run need not fill up first. They come on top of
+    `num_requests` and belong to the warm-up."""
     seeds: Annotated[Sequence[Annotated[int, Field(ge=0, le=10**9)]], Field(min_length=1, max_length=30)] = (1, 2, 3)
     """One run each; the same seed gives the same run, and the same traffic to other deployments."""
     calibration: CalibrationChoice = None
@@ -148,8 +179,14 @@ class SimulationRequest(Given):
     def _one_traffic(self) -> "SimulationRequest":
         if (self.workload is None) == (not self.trace):
             raise ValueError("give either workload or trace")
+        if self.num_under_way and (self.trace or self.concurrency is not None):
+            raise ValueError("num_under_way belongs to requests that arrive at a rate: leave out trace and concurrency")
         if self.trace and self.concurrency is not None:
             raise ValueError("a trace has times of arrival: leave out concurrency")
         if len(set(self.seeds)) < len(self.seeds):
             raise ValueError("seeds must differ: the same seed gives the same run")
+        if self.pools and "replicas" in self.model_fields_set:
+            raise ValueError("give either replicas or pools, which have their own")
+        if len({pool.name for pool in self.pools}) < len(self.pools):
+            raise ValueError("the names of pools must differ")
         return self

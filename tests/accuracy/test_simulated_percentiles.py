@@ -13,6 +13,7 @@ from app.accuracy.serving_recipes import read_recipes
 from app.domain.batching import NATURAL_WIDTH_RATIO
 from app.domain.simulation import Run, simulate_seed
 from app.domain.simulation_lengths import Quantiles, quantiles_of
+from app.domain.simulation_pool import PoolModel
 from app.domain.simulation_replica import replica_of
 from app.domain.simulation_requests import Arrivals, RequestKind
 from app.domain.simulation_scenario import Scenario
@@ -71,7 +72,7 @@ def simulated(record: LoadRecord) -> Run:
         clients = record.concurrency or 1
         arrivals, count = Arrivals(concurrency=clients), min(MOST_REQUESTS, int((record.num_waves or WAVES) * clients))
     replica = replica_of(recorded_performance(CATALOG, record))
-    return simulate_seed(Scenario(replica, arrivals, kinds, num_requests=count, seeds=(1,)), 1)
+    return simulate_seed(Scenario((PoolModel(replica),), arrivals, kinds, num_requests=count, seeds=(1,)), 1)
 
 
 def test_percentiles_are_as_close_as_they_were() -> None:

@@ -15,6 +15,7 @@ from app.domain.deployment import Deployment
 from app.domain.performance import Lengths, performance_of
 from app.domain.simulation import simulate_seed
 from app.domain.simulation_lengths import quantiles_of
+from app.domain.simulation_pool import PoolModel
 from app.domain.simulation_replica import replica_of
 from app.domain.simulation_requests import Arrivals, RequestKind
 from app.domain.simulation_scenario import Scenario
@@ -53,9 +54,9 @@ def cases() -> list[Case]:
 
     equal = kind(TokenLengths(mean=1000), TokenLengths(mean=200))
     spread = kind(TokenLengths(mean=1000, p95=3000), TokenLengths(mean=200, p95=600))
-    hour = Scenario(replica, Arrivals(10), (equal,), duration_s=3600, seeds=(1,))
+    hour = Scenario((PoolModel(replica),), Arrivals(10), (equal,), duration_s=3600, seeds=(1,))
     long = kind(TokenLengths(mean=1000), TokenLengths(mean=2000))
-    fleet = replace(hour, arrivals=Arrivals(80), num_replicas=8, balancing="least_loaded", duration_s=450)
+    fleet = replace(hour, arrivals=Arrivals(80), pools=(PoolModel(replica, 8, "least_loaded"),), duration_s=450)
     return [
         Case("an hour of 10 requests/s of 1000/200 tokens", hour),
         Case("the same, lengths spread", replace(hour, kinds=(spread,))),

@@ -12,6 +12,7 @@ from app.domain.errors import InvalidInput
 from app.domain.simulation import Run, simulate, simulate_seed
 from app.domain.simulation_fleet import Client
 from app.domain.simulation_lengths import Quantiles, quantiles_of
+from app.domain.simulation_pool import PoolModel
 from app.domain.simulation_record import percentiles
 from app.domain.simulation_replica import ConstantSteps, KvRoom, ReplicaModel
 from app.domain.simulation_requests import Arrivals, RequestKind, SharedPrefix, Surge, Traced, requests_of
@@ -34,7 +35,8 @@ CHAT = ReplicaModel(ConstantSteps(0.02), token_budget=2048, max_num_seqs=64, roo
 
 def scenario(model: ReplicaModel = CHAT, rps: float = 5, **more: Any) -> Scenario:
     found: dict[str, Any] = {"kinds": (kind(1000, 200),), "num_requests": 2000, "seeds": (1,), **more}
-    return Scenario(model, more.pop("arrivals", Arrivals(rps)), **{name: value for name, value in found.items() if name != "arrivals"})
+    pool = PoolModel(model, found.pop("num_replicas", 1), found.pop("balancing", "round_robin"))
+    return Scenario((pool,), found.pop("arrivals", Arrivals(rps)), **found)
 
 
 def one(found: Scenario, seed: int = 1) -> Run:
@@ -52,8 +54,8 @@ def agrees(found: Interval, expected: float) -> bool:
 def test_one_server_with_constant_service_waits_as_m_d_1(load: float) -> None:
     """rho / (2 (1 - rho)) service times (Pollaczek-Khinchine)."""
     found = simulate(scenario(ONE_AT_A_TIME, load, kinds=(kind(10, 1),), num_requests=15_000, seeds=tuple(range(6))))
-    assert found.queue is not None
-    assert agrees(found.queue.mean, load / (2 * (1 - load)))
+    assert found.times.queue is not None
+    assert agrees(found.times.queue.mean, load / (2 * (1 - load)))
     assert found.busy_ratio.mean == pytest.approx(load, rel=0.02)
 
 
@@ -89,9 +91,9 @@ def test_many_places_with_exponential_service_wait_as_m_m_c(servers: int, load: 
     model = ReplicaModel(ConstantSteps(0.001), max_num_seqs=servers)
     kinds = (RequestKind("all", 1, constant(1), lengths),)
     found = simulate(scenario(model, load * servers, kinds=kinds, num_requests=20_000, seeds=tuple(range(8))))
-    assert found.queue is not None
+    assert found.times.queue is not None
     expected = erlang_c(servers, load * servers) / (servers * (1 - load))
-    assert agrees(found.queue.mean, expected)
+    assert agrees(found.times.queue.mean, expected)
 
 
 @pytest.mark.parametrize("batching", ["continuous", "dynamic"])
@@ -100,15 +102,15 @@ def test_littles_law(batching: Batching, rps: float) -> None:
     model = replace(CHAT, batching=batching, batch_size=64, prefill_first=batching == "dynamic")
     run = one(scenario(model, rps, num_requests=20_000))
     assert run.times.e2e is not None
-    assert run.in_flight == pytest.approx(run.num_measured / run.measured_s * run.times.e2e.mean, rel=0.01)
+    assert run.num_in_flight == pytest.approx(run.num_measured / run.measured_s * run.times.e2e.mean, rel=0.01)
 
 
 HARD: dict[str, dict[str, Any]] = {
     "easy": {},
     "overload": {"rps": 40},
     "little room": {"model": replace(CHAT, room=KvRoom(400, 0.5, 1 / 16))},
-    "impatient clients": {"rps": 90, "client": Client(timeout_s=6, max_retries=2)},
-    "short queue": {"rps": 40, "max_waiting": 5},
+    "impatient clients": {"rps": 90, "client": Client(timeout_s=6, max_num_retries=2)},
+    "short queue": {"rps": 40, "max_num_waiting": 5},
     "too long": {"kinds": (kind(1000, 200, "short", 0.9), kind(70_000, 200, "long", 0.1))},
     "prompts first": {"model": replace(CHAT, prefill_first=True)},
     "static": {"model": replace(CHAT, batching="static", batch_size=8, prefill_first=True, reserves_output=True)},
@@ -165,9 +167,9 @@ def test_goodput_counts_requests_within_the_limits() -> None:
 
 def test_seeds_give_intervals() -> None:
     found = simulate(scenario(seeds=(1, 2, 3)))
-    assert found.ttft is not None
-    assert found.ttft.p95.half_width is not None
-    assert 0 < found.ttft.p95.half_width < found.ttft.p95.mean
+    assert found.times.ttft is not None
+    assert found.times.ttft.p95.half_width is not None
+    assert 0 < found.times.ttft.p95.half_width < found.times.ttft.p95.mean
     single = simulate(scenario(seeds=(1,)))
     assert single.request_rps.half_width is None
 
@@ -199,7 +201,7 @@ ABSURD: dict[str, dict[str, Any]] = {
     "more sequences than the budget": {"model": replace(CHAT, token_budget=4), "rps": 50, "kinds": (kind(5, 30),)},
     "a flash": {"rps": 1e9},
     "a trickle": {"rps": 1e-6},
-    "no patience": {"client": Client(timeout_s=1e-6, max_retries=3)},
+    "no patience": {"client": Client(timeout_s=1e-6, max_num_retries=3)},
     "wild bursts": {"arrivals": Arrivals(5, 50.0)},
 }
 
@@ -208,8 +210,8 @@ ABSURD: dict[str, dict[str, Any]] = {
 def test_absurd_traffic_ends_in_figures(case: str) -> None:
     run = one(scenario(**{"num_requests": 50, **ABSURD[case]}))
     assert sum(run.outcomes.values()) == 50
-    figures = [run.request_rps, run.in_flight, run.busy_ratio, run.goodput_rps, run.output_tokens_per_s]
-    figures += [each for time in (run.times.ttft, run.times.tpot, run.times.e2e, run.itl) if time is not None for each in time]
+    figures = [run.request_rps, run.num_in_flight, run.busy_ratio, run.goodput_rps, run.output_tokens_per_s]
+    figures += [each for time in (run.times.ttft, run.times.tpot, run.times.e2e, run.times.itl) if time is not None for each in time]
     assert all(math.isfinite(each) and each >= 0 for each in figures), figures
     assert run.busy_ratio <= 1 + 1e-9
     assert all(math.isfinite(each) for point in run.course for each in point)
@@ -233,11 +235,11 @@ def test_clients_that_wait_for_their_answers_keep_the_concurrency(num_clients: i
     spread = RequestKind("all", 1, quantiles_of(TokenLengths(mean=1000, p95=1200)), quantiles_of(TokenLengths(mean=200, p95=240)))
     run = one(closed(num_clients, kinds=(spread,)))
     assert run.outcomes["finished"] == run.num_measured == 10 * num_clients
-    assert 0.85 * num_clients <= run.in_flight <= num_clients * (1 + 1e-9)
+    assert 0.85 * num_clients <= run.num_in_flight <= num_clients * (1 + 1e-9)
     assert run.times.e2e is not None
-    assert run.in_flight == pytest.approx(run.request_rps * run.times.e2e.mean, rel=0.01)
+    assert run.num_in_flight == pytest.approx(run.request_rps * run.times.e2e.mean, rel=0.01)
     assert 100 <= len(run.course) <= 200
-    assert max(point.running + point.waiting for point in run.course) <= num_clients * (1 + 1e-9)
+    assert max(point.num_running + point.num_waiting for point in run.course) <= num_clients * (1 + 1e-9)
 
 
 def test_requests_of_equal_length_that_start_together_stay_together() -> None:

@@ -8,8 +8,9 @@ import pytest
 
 from app.domain.errors import InvalidInput
 from app.domain.simulation import Run, simulate_seed
-from app.domain.simulation_fleet import Balancing, CacheFlush, Client, ReplicaLoss
+from app.domain.simulation_fleet import CacheFlush, Client, ReplicaLoss
 from app.domain.simulation_lengths import quantiles_of
+from app.domain.simulation_pool import Balancing, PoolModel
 from app.domain.simulation_record import Percentiles
 from app.domain.simulation_replica import KvRoom, ReplicaModel, StepTimes
 from app.domain.simulation_requests import Arrivals, Flood, RequestKind, SharedPrefix, Surge
@@ -33,7 +34,8 @@ def kind(prompt: float, output: float, name: str = "all", share: float = 1.0) ->
 
 def run(model: ReplicaModel = MODEL, rps: float = 20, num_replicas: int = 4, variation: float = 1.0, **more: Any) -> Run:
     given: dict[str, Any] = {"kinds": (kind(1000, 100),), "duration_s": 200.0, "balancing": "least_loaded", "warm_up_ratio": 0.1, **more}
-    return simulate_seed(Scenario(model, Arrivals(rps, variation), num_replicas=num_replicas, **given), 7)
+    pool = PoolModel(model, num_replicas, given.pop("balancing"))
+    return simulate_seed(Scenario((pool,), Arrivals(rps, variation), **given), 7)
 
 
 def ttft(found: Run) -> Percentiles:
@@ -112,12 +114,12 @@ def test_bursts_wait_longer_than_a_constant_pace() -> None:
 
 def test_a_storm_of_retries_keeps_an_overload_up() -> None:
     """Clients that come again after their timeout keep a fleet busy with answers that nobody waits for."""
-    client = Client(timeout_s=3, max_retries=5)
+    client = Client(timeout_s=3, max_num_retries=5)
     surge = (Surge(40, 80, 3),)
     calm, storm = (run(rps=22, surges=surge, client=each) for each in (Client(timeout_s=3), client))
     assert storm.num_retries > 0
     assert storm.num_timeouts > calm.num_timeouts > 0
-    late = [sum(point.running + point.waiting for point in found.course if 90 < point.start_s < 120) for found in (calm, storm)]
+    late = [sum(point.num_running + point.num_waiting for point in found.course if 90 < point.start_s < 120) for found in (calm, storm)]
     assert late[1] > 1.2 * late[0]
 
 
@@ -127,22 +129,22 @@ def test_a_request_that_timed_out_leaves_room() -> None:
     assert sum(found.outcomes.values()) == found.num_arrivals
     assert found.times.e2e is not None
     assert found.times.e2e.p99 <= 8
-    assert found.in_flight < 17 * 8.2
+    assert found.num_in_flight < 17 * 8.2
 
 
 def test_chunks_keep_answers_flowing_beside_long_prompts() -> None:
     kinds = kind(500, 100, "short", 0.8), kind(10_000, 100, "long", 0.2)
     budgets = float("inf"), 1024.0
     whole, cut = (run(replace(MODEL, token_budget=budget), rps=4, num_replicas=1, kinds=kinds) for budget in budgets)
-    assert whole.itl is not None
-    assert cut.itl is not None
-    assert cut.itl.p99 < whole.itl.p99 / 3
+    assert whole.times.itl is not None
+    assert cut.times.itl is not None
+    assert cut.times.itl.p99 < whole.times.itl.p99 / 3
 
 
 def test_prompts_first_stop_the_answers_in_progress() -> None:
     mixed, first = run(rps=20), run(replace(MODEL, prefill_first=True), rps=20)
     for time in ("itl", "tpot"):
-        shared, apart = (found.itl if time == "itl" else found.times.tpot for found in (mixed, first))
+        shared, apart = (getattr(found.times, time) for found in (mixed, first))
         assert shared is not None
         assert apart is not None
         assert apart.p99 > 1.1 * shared.p99
@@ -158,20 +160,20 @@ def test_static_batches_wait_longest() -> None:
 def test_the_course_of_the_load_is_short_and_adds_up() -> None:
     found = run()
     assert len(found.course) == 200
-    inside = [point.running + point.waiting for point in found.course if point.start_s >= 20]
-    assert sum(inside) / len(inside) == pytest.approx(found.in_flight, rel=0.05)
+    inside = [point.num_running + point.num_waiting for point in found.course if point.start_s >= 20]
+    assert sum(inside) / len(inside) == pytest.approx(found.num_in_flight, rel=0.05)
     assert all(0 <= point.kv_used_ratio <= 1 for point in found.course)
     assert all(one.start_s < other.start_s for one, other in itertools.pairwise(found.course))
 
 
 def test_gaps_are_those_of_the_steps() -> None:
     found = run()
-    assert found.itl is not None
+    assert found.times.itl is not None
     assert found.times.tpot is not None
-    assert found.itl.mean == pytest.approx(found.times.tpot.mean, rel=0.02)
+    assert found.times.itl.mean == pytest.approx(found.times.tpot.mean, rel=0.02)
 
 
 def test_a_replica_that_is_not_there_cannot_be_lost() -> None:
     with pytest.raises(InvalidInput) as refused:
         run(losses=(ReplicaLoss(1, 1, 4),))
-    assert refused.value.field == "/faults/0/replica"
+    assert refused.value.field == "/faults/0/replica_index"

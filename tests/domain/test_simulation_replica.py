@@ -10,6 +10,7 @@ from app.domain.deployment import Deployment
 from app.domain.performance import Lengths, Performance, performance_of
 from app.domain.simulation import simulate
 from app.domain.simulation_lengths import quantiles_of
+from app.domain.simulation_pool import PoolModel
 from app.domain.simulation_replica import replica_of
 from app.domain.simulation_requests import Arrivals, RequestKind, SharedPrefix
 from app.domain.simulation_scenario import Scenario
@@ -71,11 +72,11 @@ def test_batches_of_whole_requests_are_those_of_the_closed_form(batching: Batchi
     rps = load * whole_batches(of.serving, of.places).request_rps
     state = state_of(of.serving, batching, concurrency=None, request_rps=rps)
     assert state is not None
-    found = simulate(Scenario(replica_of(of, batching), Arrivals(rps), (equal(of),), num_requests=3000, seeds=(1, 2)))
-    assert found.e2e is not None
-    assert found.ttft is not None
-    assert found.e2e.mean.mean == pytest.approx(state.e2e_s, rel=0.05)
-    assert found.ttft.mean.mean == pytest.approx(state.waiting.ttft_s, rel=0.06)
+    found = simulate(Scenario((PoolModel(replica_of(of, batching)),), Arrivals(rps), (equal(of),), num_requests=3000, seeds=(1, 2)))
+    assert found.times.e2e is not None
+    assert found.times.ttft is not None
+    assert found.times.e2e.mean.mean == pytest.approx(state.e2e_s, rel=0.05)
+    assert found.times.ttft.mean.mean == pytest.approx(state.waiting.ttft_s, rel=0.06)
 
 
 @pytest.mark.slow
@@ -85,11 +86,13 @@ def test_what_is_cached_is_found_as_the_closed_form_has_it(prefix: SharedPrefix)
     of = performance("70B").at_lengths(lengths)
     state = of.serving.open(0.5 * of.saturated.request_rps)
     assert state is not None
-    found = simulate(Scenario(replica_of(of), Arrivals(state.request_rps), (equal(of),), num_requests=5000, seeds=(1, 2), prefix=prefix))
-    assert found.tpot is not None
-    assert found.ttft is not None
-    assert found.tpot.mean.mean == pytest.approx(state.tpot_s, rel=TPOT_OFF)
-    assert found.ttft.mean.mean == pytest.approx(state.waiting.ttft_s, rel=TTFT_OFF)
+    found = simulate(
+        Scenario((PoolModel(replica_of(of)),), Arrivals(state.request_rps), (equal(of),), num_requests=5000, seeds=(1, 2), prefix=prefix)
+    )
+    assert found.times.tpot is not None
+    assert found.times.ttft is not None
+    assert found.times.tpot.mean.mean == pytest.approx(state.tpot_s, rel=TPOT_OFF)
+    assert found.times.ttft.mean.mean == pytest.approx(state.waiting.ttft_s, rel=TTFT_OFF)
 
 
 TPOT_OFF, TTFT_OFF = 0.03, 0.06
@@ -109,9 +112,9 @@ def test_means_are_those_of_the_closed_form(case: str, load: float) -> None:
     rps = load * min(of.saturated.request_rps, of.serving.groups / of.serving.crowded_s)
     state = of.serving.open(rps)
     assert state is not None
-    found = simulate(Scenario(replica_of(of), Arrivals(rps), (equal(of),), num_requests=6000, seeds=(1, 2)))
-    assert found.tpot is not None
-    assert found.ttft is not None
-    assert found.tpot.mean.mean == pytest.approx(state.tpot_s, rel=TPOT_OFF)
-    assert found.ttft.mean.mean == pytest.approx(state.waiting.ttft_s, rel=TTFT_OFF)
-    assert found.in_flight.mean == pytest.approx(state.concurrency, rel=TPOT_OFF + 0.02)
+    found = simulate(Scenario((PoolModel(replica_of(of)),), Arrivals(rps), (equal(of),), num_requests=6000, seeds=(1, 2)))
+    assert found.times.tpot is not None
+    assert found.times.ttft is not None
+    assert found.times.tpot.mean.mean == pytest.approx(state.tpot_s, rel=TPOT_OFF)
+    assert found.times.ttft.mean.mean == pytest.approx(state.waiting.ttft_s, rel=TTFT_OFF)
+    assert found.num_in_flight.mean == pytest.approx(state.concurrency, rel=TPOT_OFF + 0.02)

@@ -91,3 +91,18 @@ def test_a_trace_is_replayed_in_order() -> None:
     trace = Traced(2.0, 30, 3), Traced(1.0, 20, 2), Traced(9.0, 1, 1)
     found = requests_of(Arrivals(trace=trace), (), seed=1, duration_s=5)
     assert [(one.arrival_s, one.input_tokens, one.output_tokens) for one in found] == [(1.0, 20, 2), (2.0, 30, 3)]
+
+
+@pytest.mark.parametrize("spread", [TokenLengths(mean=200), TokenLengths(mean=200, p95=600)], ids=["equal", "spread"])
+def test_a_run_may_start_with_requests_under_way(spread: TokenLengths) -> None:
+    kinds = (RequestKind("all", 1, quantiles_of(TokenLengths(mean=1000)), quantiles_of(spread)),)
+    runs = [requests_of(Arrivals(2, num_under_way=100), kinds, seed=seed, num_requests=10) for seed in range(20)]
+    started = [[one for one in run if one.arrival_s == 0] for run in runs]
+    assert statistics.fmean(len(each) for each in started) == pytest.approx(100, rel=0.05)
+    left = statistics.fmean(one.output_tokens for each in started for one in each)
+    second_moment = statistics.fmean(kinds[0].outputs.at(NORMAL.inv_cdf((each + 0.5) / 1000)) ** 2 for each in range(1000))
+    assert left == pytest.approx(second_moment / 200 / 2, rel=0.1)  # mean residual life, the mean square / twice the mean
+    after = [[one.arrival_s for one in run if one.arrival_s > 0] for run in runs]
+    plain = [[one.arrival_s for one in requests_of(Arrivals(2), kinds, seed=seed, num_requests=10)] for seed in range(20)]
+    assert after == plain
+    assert [[one.index for one in run] for run in runs] == [list(range(len(run))) for run in runs]

@@ -8,6 +8,7 @@ import pytest
 
 from app.domain.simulation_fleet import Client, Fleet
 from app.domain.simulation_lengths import quantiles_of
+from app.domain.simulation_pool import Pool, PoolModel
 from app.domain.simulation_record import Recorder
 from app.domain.simulation_replica import KvRoom, ReplicaModel, StepTimes
 from app.domain.simulation_requests import Arrivals, Request, RequestKind, requests_of
@@ -95,7 +96,7 @@ def test_every_request_ends_when_it_does_step_by_step(case: str, seed: int) -> N
     model, rps = CASES[case]
     expected = one_by_one(model, requests(rps, seed))
     found, recorder = requests(rps, seed), Recorder(0.0, 1e9, 1)
-    fleet = Fleet(model, 1, "round_robin", Client(), None, recorder)
+    fleet = Fleet([Pool(PoolModel(model), 0, None, recorder)], [[(math.inf, 0)]], Client())
     fleet.run(found, 1e9)
     assert len(expected) == len(found)
     assert (recorder.num_preemptions > 0) == (case == "little room")

@@ -53,13 +53,7 @@ UNIT_ELSEWHERE = {
     ("RowError", "after"),
     ("RowError", "measured"),
     ("CalibrationRow", "point"),  # a number in an order
-    ("ReplicaLost", "replica"),  # its number
-    ("SimulatedClients", "max_retries"),
-    ("SimulationRequest", "max_waiting"),  # requests
-    ("SimulationRequest", "seeds"),  # how many, or which
     *(("SimulatedFigure", name) for name in ("value", "low", "high")),  # always the value of a field that names its unit
-    *(("SimulatedLoad", name) for name in ("running", "waiting")),  # requests
-    *(("SimulatedOutcomes", name) for name in ("finished", "rejected", "timed_out", "failed", "in_flight")),  # requests
     ("AlertRule", "threshold"),  # the metric in its expression
     ("Panel", "limit"),  # its unit beside it
     ("OptimisationStep", "order"),  # a number in an order
@@ -68,7 +62,8 @@ UNIT_ELSEWHERE = {
     ("MeasuredLevel", "power"),  # requests/s^2
     ("RecommendRequest", "prices"),  # USD/hour, by accelerator
 }
-VERSIONS = ("revision", "version", "capability")
+IDENTITIES = ("revision", "version", "capability", "seeds", "_index")
+"""Numbers that say which one, and count nothing."""
 
 
 def value_types() -> Iterator[type]:
@@ -99,7 +94,7 @@ def holds_a_number(annotation: object) -> bool:
 
 def is_named(kind: type, name: str) -> bool:
     return (
-        name.endswith((*UNIT_SUFFIXES, *SHAPE_SUFFIXES, *VERSIONS))
+        name.endswith((*UNIT_SUFFIXES, *SHAPE_SUFFIXES, *IDENTITIES))
         or name.startswith(UNIT_PREFIXES)
         or name in NAMED_COUNTS
         or (kind.__name__, name) in UNIT_ELSEWHERE
