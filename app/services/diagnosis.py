@@ -156,6 +156,9 @@ def _with_what_was_read(answer: Diagnosis, found: Measured, request: DiagnoseReq
         named = ", ".join(repr(name[:60]) for name in unread[:MAX_NAMED_UNREAD])
         message = f"Not read, because no rule knows them: {named}{more}. /openapi.json lists the metrics under Metrics."
         warnings.append(Note(code="metric_not_read", message=message))
+    if request.baseline_deployment is not None and request.baseline is None:
+        message = "baseline_deployment was not used: how an engine ran is compared only beside what it showed, in baseline."
+        warnings.append(Note(code="baseline_missing", message=message))
     assumptions = [note for note in (*found.notes, *baseline.reading_notes) if note.code not in _DOUBTS]
     return answer.model_copy(
         update={
