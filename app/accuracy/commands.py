@@ -39,7 +39,7 @@ STEP_MODEL = Path("app/catalog/steps/step_model.yaml")
 STEP_PRIORS = Path("tests/accuracy/step_priors.yaml")
 DIAGNOSIS_SETS = {
     "recorded": Path("tests/accuracy/diagnosis_cases.jsonl"),
-    **{name: Path(f"tests/accuracy/diagnosis_cases_{name}.jsonl") for name in ("fresh", "blind", "later", "apart")},
+    **{name: Path(f"tests/accuracy/diagnosis_cases_{name}.jsonl") for name in ("fresh", "blind", "later", "further", "apart")},
 }
 """Incidents by when they were collected. All but `apart` have been looked at by whoever wrote rules."""
 KNOWN_MISSES = Path("tests/accuracy/known_misses.yaml")

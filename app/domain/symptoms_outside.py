@@ -4,8 +4,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from app.domain.metrics import Metrics
 from app.domain.metrics_latency import PERCENTILES, STATISTICS
-from app.domain.observation import Absent, Observation, Reading, Sight, Symptom, quotient, single
+from app.domain.observation import NEVER, Absent, Observation, Reading, Sight, Symptom, quotient, single
 from app.domain.provenance import Step
+from app.domain.symptoms_limits import absent, computed, first_known
 from app.domain.units import plain
 
 PREPARATION = ("preprocess_time", "grammar_time")
@@ -116,6 +117,21 @@ def _client_itl(observation: Observation) -> Sight:
     return single(quotient("client_itl_to_engine_ratio", ("client_itl_p50_s", metrics.client_itl_p50_s), under))
 
 
+def _client_in_flight(observation: Observation) -> Sight:
+    """Requests in flight as the client counts them / its rate x its latency (Little's law): near 1, none waits unseen behind those.
+
+    The latency is E2E at the client, else TTFT, which leaves more in flight than explained.
+    """
+    metrics = observation.metrics
+    latency = first_known(metrics, "client_e2e_mean_s", "client_e2e_p50_s", "client_ttft_mean_s", "client_ttft_p50_s")
+    parts = (("num_concurrent_requests", metrics.num_concurrent_requests), ("request_rps", metrics.request_rps), latency)
+    (_, number), (_, rate), (_, seconds) = parts
+    if number is None or rate is None or seconds is None:
+        return absent(*parts)
+    value = number / (rate * seconds) if rate * seconds else NEVER
+    return (computed("client_in_flight_ratio", "{} / ({} x {})", parts, value, source="arithmetic on the metrics given (Little's law)"),)
+
+
 def _client_itl_tail(observation: Observation) -> Sight:
     metrics = observation.metrics
     top, middle = ("client_itl_p99_s", metrics.client_itl_p99_s), ("client_itl_p50_s", metrics.client_itl_p50_s)
@@ -194,6 +210,7 @@ OUTSIDE_SYMPTOMS: Mapping[str, Symptom] = {
     "preparation_share_of_outside_ratio": _preparation_of_outside,
     "client_itl_to_engine_ratio": _client_itl,
     "client_itl_tail_ratio": _client_itl_tail,
+    "client_in_flight_ratio": _client_in_flight,
     "preprocess_time_share_ratio": _share_of_request("preprocess_time"),
     "grammar_time_share_ratio": _share_of_request("grammar_time"),
     "kv_load_time_share_ratio": _share_of_request("kv_load_time"),

@@ -17,7 +17,7 @@ from app.services.catalog import CatalogHolder
 
 FOLDER = Path(__file__).parent
 FILES = {"recorded": FOLDER / "diagnosis_cases.jsonl"} | {
-    name: FOLDER / f"diagnosis_cases_{name}.jsonl" for name in ("fresh", "blind", "later", "apart")
+    name: FOLDER / f"diagnosis_cases_{name}.jsonl" for name in ("fresh", "blind", "later", "further", "apart")
 }
 CASES = FILES["recorded"]
 README = Path(__file__).parents[2] / "README.md"
@@ -41,7 +41,8 @@ BOUNDS: dict[str, Bound] = {
     "fresh": Bound(48, 47, 48, 0, 0, 54, 0),
     "blind": Bound(51, 47, 51, 0, 0, 50, 0),
     "later": Bound(28, 27, 28, 0, 0, 27, 0),
-    "apart": Bound(13, 8, 10, 0, 0, 8, 0),
+    "further": Bound(13, 11, 13, 0, 0, 11, 0),
+    "apart": Bound(0, 0, 0, 0, 0, 0, 0),
 }
 
 EVERY_FILE = pytest.mark.parametrize("cases", [pytest.param(file, id=name) for name, file in FILES.items()])

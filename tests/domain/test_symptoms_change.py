@@ -7,7 +7,7 @@ import pytest
 
 from app.domain.deployment import Deployment
 from app.domain.metrics import Metrics
-from app.domain.observation import Absent, Observation
+from app.domain.observation import NEVER, Absent, Observation
 from app.domain.symptoms import read
 from app.domain.symptoms_change import SETTINGS
 
@@ -136,6 +136,8 @@ def test_graphs_that_the_baseline_replayed_exist_unless_they_were_switched_off()
             {"step_time_mean_s": 0.0377},
             0.263 / 0.0377 / 3.1,
         ),
+        ("client_in_flight_ratio", {"num_concurrent_requests": 4, "request_rps": 20, "client_ttft_mean_s": 0.2}, None, 1),
+        ("client_in_flight_ratio", {"num_concurrent_requests": 4, "request_rps": 0, "client_ttft_mean_s": 0.2}, None, NEVER),
         ("outside_engine_s", {"client_e2e_p50_s": 9, "e2e_p50_s": 4}, None, 5),
         ("outside_engine_share_ratio", {"client_e2e_p50_s": 8, "e2e_p50_s": 4}, None, 0.5),
         ("outside_engine_s", {"client_e2e_p50_s": 9, "e2e_p50_s": 4, "client_ttft_p50_s": 2, "ttft_p50_s": 1.9}, None, 0.1),
@@ -149,6 +151,7 @@ def test_symptom_is_derived(symptom: str, metrics: dict[str, float], baseline: d
 @pytest.mark.parametrize(
     ("symptom", "metrics", "baseline", "missing"),
     [
+        ("client_in_flight_ratio", {"request_rps": 1}, None, {"num_concurrent_requests", "client_e2e_mean_s"}),
         ("kv_load_use_ratio", {"request_rps": 1}, None, {"kv_load_time_mean_s"}),
         ("kv_loads_in_line_ratio", {"ttft_p99_s": 1}, None, {"num_concurrent_requests", "kv_load_time_mean_s"}),
         (
