@@ -5,7 +5,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Annotated, NoReturn, get_args
@@ -15,14 +15,14 @@ import structlog
 import typer
 import uvicorn
 from pydantic import ValidationError
-from sqlalchemy import Engine
-from sqlalchemy.exc import ArgumentError, OperationalError, ProgrammingError
+from sqlalchemy.exc import OperationalError, ProgrammingError
 from sqlalchemy.orm import Session
 
 from app import __version__, log_setup
 from app.accuracy.commands import accuracy
 from app.accuracy.records import RecordsUnreadable
 from app.api.openapi import document
+from app.command_database import CommandError, address_of, opened_database
 from app.db import api_keys as stored_keys
 from app.db import schema
 from app.db.session import open_engine, session_factory
@@ -33,8 +33,8 @@ from app.main import create_app
 from app.services import api_keys
 from app.services.catalog import sync_bundled
 from app.settings import Settings
+from app.worker_processes import usual_number, worker_processes
 
-DATABASE_PATIENCE_S = 30.0  # a server that is started together with the service needs a moment
 GRACEFUL_STOP_S = 10
 SCOPES: tuple[Scope, ...] = get_args(Scope)
 OPENAPI_FILE = Path("openapi/openapi.json")
@@ -45,10 +45,6 @@ cli.add_typer(keys, name="keys")
 cli.add_typer(accuracy, name="accuracy")
 
 DataDir = Annotated[Path | None, typer.Option(help="Directory of the embedded database, used without DATABASE_URL.")]
-
-
-class CommandError(Exception):
-    """What keeps a command from being carried out; the message says what to do."""
 
 
 @cli.command()
@@ -94,9 +90,31 @@ def serve(
             database=database,
             api_keys="required" if settings.api_key_required else "not required",
         )
-        server.run(sockets=list(sockets))
+        number = usual_number() if settings.job_workers is None else settings.job_workers
+        with worker_processes(number, address_of(engine)):
+            server.run(sockets=list(sockets))
         if not server.started:
             raise CommandError("the service did not start: see the log above")
+
+
+@cli.command()
+def worker(
+    *,
+    processes: Annotated[
+        int | None, typer.Option(help="Processes that compute, one part of a job each.", show_default="half of the CPUs", min=1, max=1024)
+    ] = None,
+    data_dir: DataDir = None,
+) -> None:
+    """Compute jobs of the service on DATABASE_URL, until Ctrl-C or SIGTERM: for further machines."""
+    settings = read_settings(data_dir=data_dir)
+    log_setup.configure(as_json=settings.log_json)
+    with ending_on_signals(), opened_database(settings) as engine:
+        with engine.connect() as connection:
+            if schema.current(connection) != schema.head():
+                raise CommandError(f"the schema is not at revision {schema.head()}, which this version needs: inferplan migrate")
+        with worker_processes(processes or usual_number(), address_of(engine)):
+            while True:
+                time.sleep(60.0)  # until a signal ends it
 
 
 @cli.command()
@@ -199,70 +217,6 @@ def ending_on_signals() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-@contextmanager
-def opened_database(settings: Settings, *, migrate: bool | None = None, package: str | None = None) -> Iterator[Engine]:
-    """Give an engine on DATABASE_URL, or on the embedded server, which is stopped afterwards.
-
-    `migrate` None brings the schema up to date on the embedded server only: another one is changed when asked.
-    `package` is the wheel of the embedded server.
-    """
-    if settings.database_url is not None:
-        with engine_on(settings.database_url) as engine:
-            wait_for_server(engine)
-            if migrate:
-                schema.upgrade(engine)
-            yield engine
-        return
-    # Not at the top: it is for POSIX only, and a service with DATABASE_URL does without it.
-    from app.embedded_postgres import PACKAGE, EmbeddedPostgres, EmbeddedPostgresError
-
-    with ExitStack() as stack:
-        try:
-            url = stack.enter_context(EmbeddedPostgres(settings.data_dir, package=package or PACKAGE))
-        except EmbeddedPostgresError as error:
-            raise CommandError(str(error)) from None
-        engine = stack.enter_context(engine_on(url))
-        if migrate is not False:
-            schema.upgrade(engine)
-        yield engine
-
-
-@contextmanager
-def engine_on(url: str) -> Iterator[Engine]:
-    """Give an engine whose connections are closed afterwards; raises CommandError for what is no address."""
-    try:
-        engine = open_engine(url)
-    except (ArgumentError, ValueError):  # whose texts hold parts of the address, and with them of the password
-        raise CommandError(
-            "DATABASE_URL must be the address of a PostgreSQL server, postgresql://user:password@host:5432/name; "
-            "in user and password @ : / and % are written %40 %3A %2F and %25"
-        ) from None
-    try:
-        yield engine
-    finally:
-        engine.dispose()
-
-
-def wait_for_server(engine: Engine, *, patience_s: float = DATABASE_PATIENCE_S) -> None:
-    """Wait until a server answers; raise CommandError when it does not within `patience_s` [s]."""
-    deadline = time.monotonic() + patience_s
-    told = False
-    while True:
-        try:
-            engine.connect().close()
-        except ProgrammingError as error:
-            raise CommandError(f"DATABASE_URL is not understood: {error.orig}") from None
-        except OperationalError as error:
-            if time.monotonic() > deadline:
-                raise CommandError(f"the server that DATABASE_URL names does not answer: {error.orig}") from None
-            if not told:
-                print(f"waiting for the database: {error.orig}", file=sys.stderr)
-                told = True
-            time.sleep(0.5)
-        else:
-            return
 
 
 def main() -> None:

@@ -80,6 +80,8 @@ def configure(*, as_json: bool | None = None, stream: TextIO | None = None) -> N
     # Alembic introduces itself whenever the schema is looked at, by every readiness probe; what it changed is what matters.
     logging.getLogger("alembic.runtime.plugins").setLevel(logging.WARNING)
     logging.getLogger("alembic.runtime.migration").addFilter(_is_news)
+    # Every part of a job would be told four times over.
+    logging.getLogger("procrastinate").setLevel(logging.WARNING)
 
 
 def without_locals() -> None:

@@ -20,6 +20,7 @@ from app.api import (
     estimates,
     gpus,
     health,
+    jobs,
     model_import,
     models,
     operations,
@@ -35,6 +36,7 @@ from app.api.request_edge import HeadAsGet, RequestLimits, RequestRecord
 from app.domain.rule import Rule
 from app.rules.loader import load_rules
 from app.services.catalog import CatalogHolder
+from app.services.jobs import queue_state
 from app.settings import Settings
 
 # The calculations come first: a request is matched against the routes in this order.
@@ -50,6 +52,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     models.router,
     plans.router,
     calibrations.router,
+    jobs.router,
     operations.router,
     health.router,
 )
@@ -69,6 +72,7 @@ TAGS: list[dict[str, Any]] = [
     {"name": "models", "description": "The catalog of models: bundled entries, your own, and the import of a Hugging Face config.json."},
     {"name": "calibrations", "description": "Measured sweeps that estimates of the same set-up follow."},
     {"name": "plans", "description": "Saved plans with their revisions."},
+    {"name": "jobs", "description": "Calculations that take longer than a request should: how far they are, and their answers."},
     {"name": "service", "description": "Health and metrics, open to everyone."},
 ]
 
@@ -94,6 +98,7 @@ def create_app(settings: Settings, *, session_factory: sessionmaker[Session]) ->
     app.state.catalog = CatalogHolder()
     app.state.rules = _bundled_rules()
     app.state.metrics = metrics.registry
+    app.state.show_queue = metrics.show_queue
     errors.install(app)
     # The last one added is the outermost.
     app.add_middleware(HeadAsGet)
@@ -120,15 +125,17 @@ def _operation_id(route: APIRoute) -> str:
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     catalog: CatalogHolder = app.state.catalog
     await run_in_threadpool(catalog.refresh_from, app.state.session_factory)
-    poller = asyncio.create_task(_poll(catalog, app.state.session_factory, app.state.settings.catalog_poll_s))
+    poller = asyncio.create_task(_poll(app, catalog))
     yield
     poller.cancel()
     with suppress(asyncio.CancelledError):
         await poller
 
 
-async def _poll(catalog: CatalogHolder, session_factory: sessionmaker[Session], interval_s: float) -> None:
-    """Take over what other processes changed."""
+async def _poll(app: FastAPI, catalog: CatalogHolder) -> None:
+    """Take over what other processes changed, and see how the jobs stand."""
+    settings: Settings = app.state.settings
     while True:
-        await asyncio.sleep(interval_s)
-        await run_in_threadpool(catalog.refresh_from, session_factory)
+        await asyncio.sleep(settings.catalog_poll_s)
+        await run_in_threadpool(catalog.refresh_from, app.state.session_factory)
+        app.state.show_queue(await run_in_threadpool(queue_state, app.state.session_factory, settings.worker_dead_after_s))

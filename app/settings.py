@@ -48,6 +48,12 @@ class Settings(BaseSettings):
     """Ask every caller for an API key; by default unless the service listens on loopback only."""
     catalog_poll_s: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 5.0
     """Seconds between looks at the database for catalog changes of other processes."""
+    job_workers: Annotated[int, Field(ge=0, le=1024)] | None = None
+    """Processes of this service that compute jobs; by default half of the CPUs and at least one, 0 leaves the jobs to other machines."""
+    job_retention_days: Annotated[float, Field(gt=0, le=36_500, allow_inf_nan=False)] = 30.0
+    """Days after which a job that has ended is deleted with its answer."""
+    worker_dead_after_s: Annotated[float, Field(ge=0.5, le=3600, allow_inf_nan=False)] = 20.0
+    """Seconds without a sign of life after which a worker counts as dead and others take its work; the same for all of one database."""
 
     @classmethod
     def settings_customise_sources(

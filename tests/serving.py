@@ -77,8 +77,10 @@ def free_port() -> int:
 def environment(given: Mapping[str, str] | None = None) -> dict[str, str]:
     """The environment of this run without what would configure the service, and with the clone in front of what is installed."""
     foreign = {"DATABASE_URL", "DATA_DIR", "INFERPLAN_HOST", "PORT", "MAX_BODY_BYTES", "LOG_JSON", "REQUIRE_API_KEY", "CATALOG_POLL_S"}
+    foreign |= {"JOB_RETENTION_DAYS", "WORKER_DEAD_AFTER_S"}
     kept = {name: value for name, value in os.environ.items() if name not in foreign}
-    return {**kept, "PYTHONPATH": str(CLONE), **(given or {})}
+    # Workers only where a test is about them: each is a process more that starts.
+    return {**kept, "PYTHONPATH": str(CLONE), "JOB_WORKERS": "0", **(given or {})}
 
 
 def command(*arguments: str) -> list[str]:

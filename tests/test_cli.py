@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from app.cli import OPENAPI_FILE, CommandError, cli, engine_on, opened_database, read_settings, refuse_open_door, wait_for_server
+from app.cli import OPENAPI_FILE, cli, read_settings, refuse_open_door
+from app.command_database import CommandError, engine_on, opened_database, wait_for_server
 from app.domain.errors import NotFound
 from app.settings import Settings
 
@@ -21,8 +22,8 @@ def run(*arguments: str, database_url: str) -> str:
 
 
 def test_migrate_says_which_revision_the_schema_has(own_database_url: str) -> None:
-    assert run("migrate", database_url=own_database_url) == "the schema is at revision 0003\n"
-    assert run("migrate", database_url=own_database_url) == "the schema is at revision 0003\n"
+    assert run("migrate", database_url=own_database_url) == "the schema is at revision 0004\n"
+    assert run("migrate", database_url=own_database_url) == "the schema is at revision 0004\n"
 
 
 def test_a_key_is_shown_once_listed_and_revoked(own_database_url: str) -> None:

@@ -1,7 +1,5 @@
 """`/calibrations`: measured sweeps that later estimates of the same set-up follow."""
 
-from collections.abc import Mapping
-from datetime import UTC, datetime
 from functools import partial
 from typing import Annotated
 from uuid import UUID
@@ -14,7 +12,7 @@ from app.api.catalog_changes import CHANGES, CREATED_HEADERS, ETAG_HEADER
 from app.api.deps import CatalogDep, SessionDep
 from app.api.etags import IfMatchDep, etag
 from app.api.idempotency import IdempotencyKey, created
-from app.api.pages import PageQuery, invalid_page_token, page, position
+from app.api.pages import PageQuery, created_position, page
 from app.api.route import PlannerRoute
 from app.db import calibrations as stored
 from app.domain.calibration_answer import Calibration, CalibrationPage
@@ -71,7 +69,7 @@ def list_calibrations(session: SessionDep, catalog: CatalogDep, query: Annotated
     filters = query.filters()
     named = wanted_plans(catalog, owner=query.owner, labels=(), model=query.model, gpu=query.gpu, kind=None)
     wanted = stored.CalibrationFilter(query.owner, named.model, named.gpu, query.engine)
-    found = stored.list_calibrations(session, wanted, _position(query.page_token, filters), query.limit + 1)
+    found = stored.list_calibrations(session, wanted, created_position(query.page_token, filters), query.limit + 1)
     items, next_page_token = page(found, query.limit, filters, lambda each: (each.created_at.isoformat(), str(each.id)))
     return CalibrationPage(items=items, next_page_token=next_page_token)
 
@@ -94,13 +92,3 @@ def get_calibration(session: SessionDep, calibration_id: CalibrationId, response
 def delete_calibration(session: SessionDep, calibration_id: CalibrationId, expected: IfMatchDep) -> None:
     """Later estimates no longer follow it. Plans that were saved with it keep their answers."""
     calibrations.delete(session, calibration_id, expected)
-
-
-def _position(page_token: str | None, filters: Mapping[str, object]) -> tuple[datetime, UUID] | None:
-    keys = position(page_token, filters)
-    if keys is None:
-        return None
-    try:
-        return datetime.fromisoformat(keys[0]).astimezone(UTC), UUID(keys[1])
-    except (ValueError, OverflowError, IndexError):
-        raise invalid_page_token(page_token) from None

@@ -26,6 +26,7 @@ PROBLEM_CODE_KEY = "inferplan.problem_code"
 MAX_DETAIL_CHARACTERS = 1000
 MAX_REPORTED_ERRORS = 50
 RETRY_AFTER_S = 5
+QUEUE_RETRY_AFTER_S = 60
 DATABASE_AWAY = (OperationalError, InterfaceError, PoolTimeout)
 """What SQLAlchemy raises when the server cannot be reached, or has no connection left."""
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
@@ -39,8 +40,11 @@ STATUS_OF: Mapping[type[errors.PlannerError], int] = {
     errors.NotFound: 404,
     errors.AlreadyExists: 409,
     errors.ReadOnly: 409,
+    errors.JobEnded: 409,
+    errors.JobNotEnded: 409,
     errors.StaleVersion: 412,
     errors.IdempotencyConflict: 422,
+    errors.QueueFull: 503,
 }
 """The one table from what the planner refuses to an HTTP status; a class that is not listed takes its nearest ancestor's."""
 
@@ -138,7 +142,9 @@ async def _planner_error(request: Request, error: errors.PlannerError) -> Respon
                 value=repeatable(error.value),
             ),
         )
-    return problem_response(request.scope, status_of(type(error)), error.code, error.title, error.detail, fields=fields)
+    status = status_of(type(error))
+    headers = {"Retry-After": str(QUEUE_RETRY_AFTER_S)} if status == 503 else None
+    return problem_response(request.scope, status, error.code, error.title, error.detail, fields=fields, headers=headers)
 
 
 def _location(request: Request, error: errors.PlannerError) -> Location:

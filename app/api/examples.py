@@ -3,17 +3,9 @@
 import json
 from typing import Any
 
-Example = dict[str, Any]
+from app.api.simulation_examples import LOSS, RATES, Example
 
 CHAT_WORKLOAD: Example = {"peak_rps": 100, "input_tokens": {"mean": 4000, "p95": 8000}, "output_tokens": {"mean": 500, "p95": 1000}}
-MIXED_WORKLOAD: Example = {
-    "peak_rps": 10,
-    "classes": [
-        {"share_ratio": 0.8, "input_tokens": 1000, "output_tokens": 200},
-        {"share_ratio": 0.15, "input_tokens": 8000, "output_tokens": 500},
-        {"share_ratio": 0.05, "input_tokens": 32000, "output_tokens": 1000},
-    ],
-}
 LLAMA_FP8: Example = {"weights": "fp8", "kv_cache": "fp8", "tp": 4}
 FOUR_H100: Example = {"model": "llama-3.1-70b", "gpu": "h100-sxm-80gb", "deployment": LLAMA_FP8}
 INLINE_MODEL: Example = {"params": 70_000_000_000, "num_layers": 80, "num_attention_heads": 64, "num_kv_heads": 8, "head_dim": 128}
@@ -229,21 +221,8 @@ EXAMPLES: dict[str, dict[str, tuple[str, Example]]] = {
             },
         ),
     },
-    "simulate": {
-        "loss": (
-            "A mix of three classes on six replicas, of which one restarts",
-            {
-                "model": "llama-3.1-70b",
-                "gpu": "h100-sxm-80gb",
-                "deployment": {**LLAMA_FP8, "engine": "vllm"},
-                "workload": MIXED_WORKLOAD,
-                "replicas": 6,
-                "faults": [{"kind": "replica_loss", "at_s": 40, "duration_s": 30}],
-                "slo": {"ttft_p95_s": 2.5, "tpot_p99_s": 0.05},
-                "duration_s": 120,
-            },
-        ),
-    },
+    "simulate": {"loss": ("A mix of three classes on six replicas, of which one restarts", LOSS)},
+    "sweep": {"rates": ("The highest rate that a replica holds with two limits of its batch", RATES)},
     "monitoring": {"plan": ("Alerts and a dashboard for a chat service", {"plan": SERVED_PLAN})},
     "load_tests": {"plan": ("The load tests of a chat service", {"plan": SERVED_PLAN, "base_url": "http://replica-0:8000"})},
     "load_test_analysis": {

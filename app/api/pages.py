@@ -5,7 +5,9 @@ import binascii
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any, TypeVar
+from uuid import UUID
 
 from pydantic import Field
 
@@ -50,6 +52,17 @@ def position(page_token: str | None, filters: Mapping[str, object]) -> tuple[str
     if not genuine:
         raise invalid_page_token(page_token)
     return tuple(keys)
+
+
+def created_position(page_token: str | None, filters: Mapping[str, object]) -> tuple[datetime, UUID] | None:
+    """Time of creation and id of the last entry of the page before, of a list that is ordered by them; refuses as `position` does."""
+    keys = position(page_token, filters)
+    if keys is None:
+        return None
+    try:
+        return datetime.fromisoformat(keys[0]).astimezone(UTC), UUID(keys[1])
+    except (ValueError, OverflowError, IndexError):
+        raise invalid_page_token(page_token) from None
 
 
 def page(

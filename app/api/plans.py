@@ -1,7 +1,6 @@
 """`/plans`: saved plans, their revisions, and what they look like as JSON, Markdown and CSV."""
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
 from functools import partial
 from typing import Annotated, Any
 from uuid import UUID
@@ -15,7 +14,7 @@ from app.api.diagnosis import get_rules
 from app.api.errors import Refusal
 from app.api.etags import IfMatchDep, etag, if_match
 from app.api.idempotency import REPLAYED_HEADER, IdempotencyKey, created
-from app.api.pages import PageQuery, invalid_page_token, page, position
+from app.api.pages import PageQuery, created_position, invalid_page_token, page, position
 from app.api.representations import already_has, preferred
 from app.api.route import PlannerRoute
 from app.db import plans as stored
@@ -142,7 +141,7 @@ def list_plans(session: SessionDep, catalog: CatalogDep, query: Annotated[PlanQu
     """Current revisions, newest plan first; a plan whose request describes its model or accelerator inline is under no name."""
     filters = query.filters()
     wanted = plans.wanted_plans(catalog, owner=query.owner, labels=query.label, model=query.model, gpu=query.gpu, kind=query.kind)
-    found = stored.list_plans(session, wanted, _plan_position(query.page_token, filters), query.limit + 1)
+    found = stored.list_plans(session, wanted, created_position(query.page_token, filters), query.limit + 1)
     items, next_page_token = page(found, query.limit, filters, lambda plan: (plan.created_at.isoformat(), str(plan.id)))
     return PlanPage(items=items, next_page_token=next_page_token)
 
@@ -255,17 +254,6 @@ def compare_plans(
 ) -> Comparison:
     """Inputs and answers that differ, with both values. Plans of different kinds are compared on the fields that both have."""
     return plans.comparison(session, plan_id, query.revision, other_id, query.other_revision)
-
-
-def _plan_position(page_token: str | None, filters: Mapping[str, object]) -> tuple[datetime, UUID] | None:
-    keys = position(page_token, filters)
-    if keys is None:
-        return None
-    try:
-        created_at, plan_id = datetime.fromisoformat(keys[0]), UUID(keys[1])
-        return created_at.astimezone(UTC), plan_id
-    except (ValueError, OverflowError, IndexError):
-        raise invalid_page_token(page_token) from None
 
 
 def _revision_position(page_token: str | None, filters: Mapping[str, object]) -> int | None:

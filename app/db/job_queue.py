@@ -3,7 +3,8 @@
 A part is deferred in the transaction that writes it, so that neither is ever without the other.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from uuid import UUID
 
 import psycopg
@@ -16,6 +17,8 @@ SCHEMA = "job_queue"
 """Where migration 0004 makes Procrastinate's tables, whose SQL names no schema."""
 QUEUE = "parts"
 TASK = "compute"
+UPKEEP_LOCK = 0x494E_4645_5155_4555
+"""The advisory lock of who puts back what dead workers held: "INFEQUEU"."""
 FAULT_PAUSE_S = 5
 """After a fault of the database, not of the job, a part is tried again so much later [s]."""
 
@@ -45,8 +48,18 @@ def queue_on(url: URL, compute: Callable[..., Awaitable[None]]) -> App:
     """The queue as a worker takes from it, with connections of its own; `compute` is called with `job_id` and `number` of a part."""
     address = url.set(drivername="postgresql").render_as_string(hide_password=False)
     app = App(connector=PsycopgConnector(conninfo=address, min_size=1, max_size=4, configure=_see_schema))
-    app.task(name=TASK, queue=QUEUE, retry=RetryStrategy(wait=FAULT_PAUSE_S))(compute)
+    app.task(name=TASK, queue=QUEUE, retry=RetryStrategy(wait=FAULT_PAUSE_S), pass_context=True)(compute)
     return app
+
+
+@asynccontextmanager
+async def exclusive(queue: App) -> AsyncIterator[bool]:
+    """Whether this process alone looks after the queue for the time being; others that ask meanwhile do not."""
+    connector = queue.connector
+    assert isinstance(connector, PsycopgConnector)  # noqa: S101 - queue_on makes no other
+    async with connector.pool.connection() as connection, connection.transaction():
+        found = await (await connection.execute("select pg_try_advisory_xact_lock(%s)", [UPKEEP_LOCK])).fetchone()
+        yield bool(found and found[0])
 
 
 async def _see_schema(connection: "psycopg.AsyncConnection[tuple[object, ...]]") -> None:

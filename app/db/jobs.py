@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Row, Select, case, delete, func, insert, select, tuple_, update
+from sqlalchemy import ColumnElement, Row, Select, case, delete, func, insert, select, true, tuple_, update
 from sqlalchemy.orm import Session
 
 from app.db import job_queue
@@ -199,7 +199,7 @@ def queue_state(session: Session, alive_within_s: float) -> QueueState:
 
 
 def _heads(*more: ColumnElement[Any] | Any) -> Select[Any]:
-    return select(*HEAD_COLUMNS, *more).join_from(JobRow, _PARTS, func.true())
+    return select(*HEAD_COLUMNS, *more).join_from(JobRow, _PARTS, true())
 
 
 def _of_open(job_id: UUID) -> Any:

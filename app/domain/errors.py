@@ -82,6 +82,27 @@ class StaleVersion(PlannerError):
     title = "The stored version has changed"
 
 
+class JobEnded(PlannerError):
+    """The job has ended: there is nothing left to cancel."""
+
+    code = "job_ended"
+    title = "The job has ended"
+
+
+class JobNotEnded(PlannerError):
+    """The job is queued or running: only what has ended can be deleted."""
+
+    code = "job_not_ended"
+    title = "The job has not ended"
+
+
+class QueueFull(PlannerError):
+    """More jobs wait than the service takes."""
+
+    code = "job_queue_full"
+    title = "Too many jobs wait"
+
+
 class IdempotencyConflict(PlannerError):
     """The idempotency key was used before with another payload."""
 

@@ -53,7 +53,7 @@ class Job(JobHead):
     """A job."""
 
     request: JsonObject
-    """The request as it was sent."""
+    """The request as it was given, in the form that its own path takes."""
     answer: JsonObject | None
     """What the path of the request would have answered; null until the job has succeeded."""
     problem: Problem | None

@@ -34,6 +34,8 @@ SearchedEngine = Literal["vllm", "sglang", "tensorrt-llm"]
 SearchedWeights = Literal["checkpoint", "bf16", "fp16", "fp8", "int8", "int4", "awq", "gptq", "nvfp4", "mxfp4"]
 NARROWER: tuple[WeightFormat, ...] = ("fp8", "int8", "awq", "nvfp4")
 """Formats in which checkpoints are commonly published beside their own: https://huggingface.co/RedHatAI, https://huggingface.co/nvidia."""
+MOST_DIRECT_SEARCH_S = 60.0
+MOST_DIRECT_CANDIDATES = 10**6
 OWN_PRICE = "request"
 """Where a price comes from that the request gives."""
 
@@ -43,12 +45,17 @@ class Limits(Given):
 
     max_gpus_per_replica: Annotated[int, Field(ge=1, le=64)] = 8
     """Most accelerators of one replica."""
-    max_candidates: Annotated[int, Field(ge=1, le=10**6)] = 200_000
-    """Larger searches are refused."""
-    max_search_s: Annotated[float, Field(ge=0.01, le=60)] = 20
-    """Time after which the search stops with what it has found [s]."""
+    max_candidates: Annotated[int, Field(ge=1, le=10**7)] = 200_000
+    """Larger searches are refused. Above a million the search becomes a job."""
+    max_search_s: Annotated[float, Field(ge=0.01, le=3600)] = 20
+    """Time after which the search stops with what it has found; above 60 s it becomes a job [s]."""
     max_deployments: Annotated[int, Field(ge=1, le=50)] = 10
     """Most entries of `deployments`, and of `front`."""
+
+    @property
+    def is_direct(self) -> bool:
+        """Whether the search is short enough to be answered at once."""
+        return self.max_search_s <= MOST_DIRECT_SEARCH_S and self.max_candidates <= MOST_DIRECT_CANDIDATES
 
 
 class RecommendRequest(Given):
@@ -96,14 +103,26 @@ class RecommendRequest(Given):
         return self
 
 
-def recommend(catalog: Catalog, request: RecommendRequest, progress: Progress | None = None) -> RecommendAnswer:
+def recommend(
+    catalog: Catalog,
+    request: RecommendRequest,
+    progress: Progress | None = None,
+    tell: Callable[[float], None] = lambda _: None,
+) -> RecommendAnswer:
     """Search, then plan what was found with `/capacity`, whose figures are returned; raises PlannerError.
 
-    Takes as long as the limits allow: not for the event loop. `progress` may be read, and cancelled, from another thread.
+    Takes as long as the limits allow: not for the event loop. `progress` may be read, and cancelled, from another thread. `tell` is told
+    the share of the candidates that is decided, or of the time that has passed where that is more, and may raise to end the search.
     """
     began = time.monotonic()
-    ends = began + request.limits.max_search_s
-    search = search_of(catalog, request, progress or Progress(), lambda: time.monotonic() >= ends)
+    known = progress or Progress()
+
+    def out_of_time() -> bool:
+        passed = (time.monotonic() - began) / request.limits.max_search_s
+        tell(min(1.0, max(passed, known.num_decided / max(1, known.num_candidates))))
+        return passed >= 1
+
+    search = search_of(catalog, request, known, out_of_time)
     found, most = search.run(), request.limits.max_deployments
     searched_s = time.monotonic() - began
     leaders = found.leaders

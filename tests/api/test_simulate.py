@@ -265,7 +265,7 @@ def test_what_cannot_be_simulated_is_refused_at_its_field(client: TestClient, ch
             {"faults": [{"kind": "flood", "at_s": 1, "duration_s": 1e6, "request_rps": 1e9, "input_tokens": 1, "output_tokens": 1}]},
             "/duration_s",
         ),
-        ({"clients": {"timeout_s": 1, "max_num_retries": 10}, "duration_s": 10_000}, "/duration_s"),
+        ({"clients": {"timeout_s": 1, "max_num_retries": 10}, "duration_s": 25_000, "seeds": list(range(30))}, "/duration_s"),
     ],
     ids=["rate", "long", "many", "flood", "retries"],
 )
@@ -275,10 +275,11 @@ def test_too_much_work_is_refused_with_what_would_be_answered(client: TestClient
     assert "at most" in error["expected"]
 
 
-def test_what_the_refusal_offers_is_answered(client: TestClient) -> None:
+def test_what_the_refusal_offers_becomes_a_job(client: TestClient) -> None:
     error = refused(client, duration_s=1e6)
     offered = float(error["expected"].split("at most ")[1].split(",")[0])
-    assert 100 < offered < 1e6
+    assert 1000 < offered < 1e6
+    assert client.post("/simulate", json=REPLICA | {"duration_s": offered}).status_code == 202
     assert refused(client, duration_s=1.1 * offered + 1)["pointer"] == "/duration_s"
 
 
