@@ -42,7 +42,7 @@ BOUNDS: dict[str, Bound] = {
     "blind": Bound(51, 47, 51, 0, 0, 50, 0),
     "later": Bound(28, 27, 28, 0, 0, 27, 0),
     "further": Bound(13, 11, 13, 0, 0, 11, 0),
-    "apart": Bound(0, 0, 0, 0, 0, 0, 0),
+    "apart": Bound(12, 8, 9, 2, 1, 8, 1),
 }
 
 EVERY_FILE = pytest.mark.parametrize("cases", [pytest.param(file, id=name) for name, file in FILES.items()])
