@@ -18,12 +18,9 @@ from tests.domain.shapes import BUNDLED, CATALOG
 
 pytestmark = pytest.mark.slow
 
-CONVERSATIONS = (
-    RequestKind(
-        "all", 1, quantiles_of(TokenLengths(mean=2100, p50=1730, p95=5696)), quantiles_of(TokenLengths(mean=450, p50=415, p95=834))
-    ),
-)
-"""openchat_sharegpt4 as table 2 of https://arxiv.org/abs/2403.02310 has it by median and P90; the P95 is taken to be that P90, the means are
+PROMPTS, ANSWERS = TokenLengths(mean=2100, p50=1730, p95=5696), TokenLengths(mean=450, p50=415, p95=834)
+CONVERSATIONS = (RequestKind("all", 1, quantiles_of(PROMPTS), quantiles_of(ANSWERS)),)
+"""openchat_sharegpt4 by median and P90 as in table 2 of https://arxiv.org/abs/2403.02310; the P95 is taken to be that P90, the means are
 assumed. Both schedulers get the same requests."""
 CHUNK_TOKENS = 512.0
 LONGEST_MEDIAN_QUEUE_S = 2.0
