@@ -144,15 +144,15 @@ def diagnose(catalog: Catalog, rules: Sequence[Rule], request: DiagnoseRequest) 
 
 
 def _with_what_was_read(answer: Diagnosis, found: Measured, request: DiagnoseRequest) -> Diagnosis:
-    baseline = request.baseline or Metrics()
-    unread = [*found.unread, *baseline.unread]
+    others = [given for given in (request.baseline, request.lightest) if given is not None]
+    unread = [*found.unread, *(name for given in others for name in given.unread)]
     warnings = [*answer.warnings, *(note for note in found.notes if note.code in _DOUBTS)]
     if unread:
         more = f" and {len(unread) - MAX_NAMED_UNREAD} more" if len(unread) > MAX_NAMED_UNREAD else ""
         named = ", ".join(repr(name[:60]) for name in unread[:MAX_NAMED_UNREAD])
         message = f"Not read, because no rule knows them: {named}{more}. /openapi.json lists the metrics under Metrics."
         warnings.append(Note(code="metric_not_read", message=message))
-    assumptions = [note for note in (*found.notes, *baseline.reading_notes) if note.code not in _DOUBTS]
+    assumptions = [note for note in (*found.notes, *(note for given in others for note in given.reading_notes)) if note.code not in _DOUBTS]
     return answer.model_copy(
         update={
             "assumptions": [*answer.assumptions, *assumptions],

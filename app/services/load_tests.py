@@ -16,7 +16,7 @@ from app.domain.prefix_cache import shared_prefix
 from app.domain.provenance import Note, Step, step
 from app.domain.replica_speed import ReplicaSpeed
 from app.domain.units import plain, seconds
-from app.exporters.benchmark_commands import BenchmarkRun, commands_of
+from app.exporters.benchmark_commands import GUIDELLM_RATES, BenchmarkRun, commands_of
 from app.exporters.engine_metrics import ENGINES
 from app.services.capacity import capacity
 from app.services.planned_fleet import ForPlan, ServedName, planned
@@ -138,7 +138,7 @@ def load_tests(session: Session, catalog: Catalog, request: LoadTestRequest) -> 
         summary=f"{where}: a ramp of {len(levels)} levels up to {levels[-1].concurrency} requests at once, about "
         f"{duration_s(levels) / MINUTE_S:.0f} minutes; the knee is expected at {knee}. {held} of {len(faults)} faults should hold.",
         working=_working(levels, knee, rate, demand.request_rps, sized.replicas),
-        assumptions=[*sized.assumptions, *_assumptions(prefix)],
+        assumptions=[*sized.assumptions, *_assumptions(prefix, rates=bool(mix))],
         warnings=list(sized.warnings),
         versions=versions_of(catalog),
         model=llm.slug,
@@ -182,7 +182,7 @@ def _record(speed: ReplicaSpeed) -> list[str]:
     ]
 
 
-def _assumptions(prefix: int) -> list[Note]:
+def _assumptions(prefix: int, *, rates: bool) -> list[Note]:
     notes = [
         Note(
             code="equal_lengths",
@@ -193,6 +193,8 @@ def _assumptions(prefix: int) -> list[Note]:
             message="A level keeps as many requests in flight; the figures are means of its whole run, its start included.",
         ),
     ]
+    if rates:
+        notes.append(Note(code="guidellm_rates", message=GUIDELLM_RATES))
     if prefix:
         message = f"Every prompt begins with the same {prefix} tokens, the share that the plan expects to find in the prefix cache."
         notes.append(Note(code="one_shared_prefix", message=message))

@@ -1,5 +1,6 @@
 """`/load-tests`: the loads, the figures expected of them, and command lines that the tools understand."""
 
+import itertools
 import json
 import re
 import shlex
@@ -26,6 +27,12 @@ PLAN: dict[str, Any] = {
 }
 EVEN = {"peak_rps": 10, "input_tokens": 2000, "output_tokens": 200}
 SHARED = EVEN | {"shared_prefix_tokens": 1000, "prefix_hit_ratio": 0.8}
+
+
+def options_of(file: Path) -> dict[str, bool]:
+    """Whether each option of a tool takes a value, as its own parser said (benchmark_options/read_options.py)."""
+    lines = [line.split() for line in file.read_text().splitlines() if not line.startswith("#")]
+    return {name: kind == "value" for name, kind in lines}
 
 
 def laid_out(client: TestClient, **changes: Any) -> dict[str, Any]:
@@ -63,16 +70,17 @@ def test_the_figures_are_those_of_performance(client: TestClient, concurrency: i
 
 @pytest.mark.parametrize("workload", [PLAN["workload"], EVEN, SHARED], ids=["classes", "even", "shared"])
 def test_every_option_is_one_of_the_tools(client: TestClient, workload: dict[str, Any]) -> None:
-    known = {file.name.split("-")[0].removesuffix(".txt"): set(file.read_text().splitlines()) for file in OPTIONS.glob("*.txt")}
+    known = {file.name.split("-")[0]: options_of(file) for file in OPTIONS.glob("*.txt")}
     answer = laid_out(client, workload=workload)
     runs = [run for test in answer["tests"] for run in (*test["levels"], *test["mix"])]
     written = [command for run in runs for command in run["commands"]]
     assert {command["tool"] for command in written} == set(known)
     for command in written:
         words = shlex.split(command["command"])
-        options = {word for word in words if word.startswith("--")}
+        options = [(word, not after.startswith("--")) for word, after in itertools.pairwise([*words, "--"]) if word.startswith("--")]
         assert options, command
-        assert options <= known[command["tool"]], options - known[command["tool"]]
+        for name, has_value in options:
+            assert known[command["tool"]].get(name) is has_value, (command["tool"], name)
         if command["tool"] == "guidellm":
             for option in ("--profile", "--data", "--backend"):
                 assert json.loads(words[words.index(option) + 1])["kind"]
