@@ -1,9 +1,12 @@
 """The calculations over HTTP: nothing is stored, and the database is not asked."""
 
+import asyncio
+
 from fastapi import APIRouter
 
 from app.api.calculation_route import CalculationRoute
 from app.api.deps import CatalogDep
+from app.api.simulation import SIMULATION_WORKERS
 from app.domain.capacity_answer import CapacityAnswer
 from app.domain.concurrency import ConcurrencyAnswer
 from app.domain.cost import CostAnswer
@@ -15,6 +18,7 @@ from app.services.capacity import capacity as plan_capacity
 from app.services.cost import cost as price
 from app.services.cost_request import CostRequest
 from app.services.requests import CapacityRequest, ConcurrencyRequest, KvRequest, MemoryRequest, PerformanceRequest
+from app.services.simulated_capacity import simulates
 
 router = APIRouter(tags=["estimates"], route_class=CalculationRoute)
 
@@ -45,7 +49,12 @@ async def performance(request: PerformanceRequest, catalog: CatalogDep) -> Perfo
 
 @router.post("/capacity")
 async def capacity(request: CapacityRequest, catalog: CatalogDep) -> CapacityAnswer:
-    """How many replicas, accelerators and nodes a workload needs, and which constraint binds."""
+    """How many replicas, accelerators and nodes a workload needs, and which constraint binds.
+
+    With objectives and a named engine, fleets are simulated until their P95 and P99 hold, which takes some seconds; `percentiles` chooses.
+    """
+    if simulates(request):
+        return await asyncio.get_running_loop().run_in_executor(SIMULATION_WORKERS, plan_capacity, catalog, request)
     return plan_capacity(catalog, request)
 
 
@@ -55,4 +64,6 @@ async def cost(request: CostRequest, catalog: CatalogDep) -> CostAnswer:
 
     With model, deployment and workload, input and output are priced by the time that each uses.
     """
+    if request.plan is not None and simulates(request.plan):
+        return await asyncio.get_running_loop().run_in_executor(SIMULATION_WORKERS, price, catalog, request)
     return price(catalog, request)

@@ -24,7 +24,7 @@ router = APIRouter(tags=["estimates"], route_class=PlannerRoute)
 
 CLIENT_CLOSED_REQUEST = 499
 """Nobody reads it; logs and metrics do."""
-_WORKERS = ThreadPoolExecutor(max(1, (os.cpu_count() or 2) // 2), thread_name_prefix="simulation")
+SIMULATION_WORKERS = ThreadPoolExecutor(max(1, (os.cpu_count() or 2) // 2), thread_name_prefix="simulation")
 """As many simulations at once as half of the cores: the rest wait, and other requests do not wait for them."""
 
 
@@ -57,7 +57,7 @@ async def simulate(
         return direct_answer(work.found, tell)
 
     try:
-        return await unless_gone(request, _WORKERS, compute)
+        return await unless_gone(request, SIMULATION_WORKERS, compute)
     except CallerGone:
         return Response(status_code=CLIENT_CLOSED_REQUEST)
 

@@ -1,11 +1,14 @@
 """How many replicas a demand needs: constraints, the binding one, redundancy, nodes."""
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
 from app.domain.provenance import Basis, weakest
 from app.domain.replica_speed import Objective, ReplicaSpeed
 from app.domain.rounding import ceil
+from app.domain.simulated_search import FoundSize
+from app.domain.simulation_answer import SimulatedObjective
 from app.domain.sizing import Known, Measured, Sizing
 from app.domain.units import plain, seconds
 from app.domain.value import Value
@@ -181,6 +184,8 @@ def _modelled_slo(sizing: Sizing, speed: ReplicaSpeed) -> Constraint:
         return _constraint("slo", need, None, unit, None, "no limit on the number of requests: every objective is held as measured")
     if not speed.serves:
         return _constraint("slo", need, None, unit, None, "not evaluated: one replica holds no request of mean length")
+    if sizing.simulated is not None:
+        return _simulated_slo(sizing.simulated, need, speed)
     held = speed.within_objectives
     if held is not None:
         closest = max(speed.objectives(held), key=lambda each: each.expected_s / each.limit_s)
@@ -189,6 +194,28 @@ def _modelled_slo(sizing: Sizing, speed: ReplicaSpeed) -> Constraint:
     missed = [] if speed.idle is None else [each for each in speed.objectives(speed.idle) if not each.holds]
     note = f"cannot be held by any number of these replicas: {_listed(missed)} with no other request in it{speed.reason(missed)}"
     return _constraint("slo", need, 0, unit, speed.basis, note)
+
+
+def _simulated_slo(found: FoundSize, need: float, speed: ReplicaSpeed) -> Constraint:
+    if found.needed is not None and found.replicas_exact is not None:
+        rows = found.needed.objectives
+        listed = ", ".join(f"{each.name.removesuffix('_s')} {simulated_text(each)}" for each in rows)
+        note = f"simulated: {plain(found.needed.num_replicas)} replicas hold the objectives: {listed}"
+        return _constraint("slo", need, need / found.replicas_exact, "requests/s", speed.basis, note)
+    rows = [] if found.idle is None else [each for each in found.idle.objectives if each.found is None or each.found.value > each.limit_s]
+    listed = ", ".join(f"{each.name.removesuffix('_s')} {simulated_text(each)}" for each in rows)
+    missed = [Objective(each.name.removesuffix("_s"), each.limit_s, math.inf if each.found is None else each.found.value) for each in rows]
+    note = f"cannot be held by any number of these replicas: {listed} with next to no other request in it{speed.reason(missed)}"
+    return _constraint("slo", need, 0, "requests/s", speed.basis, note)
+
+
+def simulated_text(each: SimulatedObjective) -> str:
+    """A percentile with its interval against its limit, as `1.2 s (1 s to 1.4 s) <= 2 s`."""
+    if each.found is None:
+        return "not measured: nothing finished"
+    found, holds = each.found, each.found.value <= each.limit_s
+    between = "" if found.low is None or found.high is None else f" ({seconds(found.low)} to {seconds(found.high)})"
+    return f"{seconds(found.value)}{between} {'<=' if holds else '>'} {seconds(each.limit_s)}"
 
 
 def _listed(objectives: list[Objective]) -> str:

@@ -1,5 +1,7 @@
 """The answer of `/capacity`: demand, what one replica gives, the constraints, and the fleet, with the working."""
 
+from dataclasses import replace
+
 from app.domain.capacity import Constraint, ConstraintName, PerReplica, nodes_for
 from app.domain.capacity_notes import capacity_warnings, modelled_warnings
 from app.domain.capacity_variants import Pools, PrefixCacheEffect, pools_of, prefix_effects
@@ -17,6 +19,7 @@ from app.domain.memory_fit import Fit
 from app.domain.memory_working import memory_steps
 from app.domain.prefix_cache import shared_prefix
 from app.domain.provenance import Answer, Note, Versions
+from app.domain.simulated_capacity import Simulated, SimulatedCapacity, simulated_notes, simulated_steps, simulated_warnings
 from app.domain.sizing import Latency, Sizing
 from app.domain.speed_limits import SpeedLimits, speed_limits
 from app.domain.units import plain, seconds
@@ -69,6 +72,8 @@ class CapacityAnswer(Answer):
     """Largest constraint / replicas."""
     expected: ExpectedLatency | None
     """Times with all replicas serving the peak; None without a modelled replica (name an engine), and where requests outrun the fleet."""
+    simulated: SimulatedCapacity | None
+    """The fleet that holds the objectives by simulation, its neighbours and its reserve; None where percentiles are approximated."""
     situations: list[Situation]
     """The peak while replicas are away or exchanged."""
     pools: Pools | None
@@ -90,6 +95,7 @@ def answer_capacity(
     sizing: Sizing,
     *,
     found: Fit | None,
+    simulated: Simulated | None,
     safety_ratio: float,
     reserve: Reserve,
     rolling_update: RollingUpdate | None,
@@ -123,7 +129,13 @@ def answer_capacity(
         else (None, [])
     )
     expected = expected_latency(speed, loaded) if speed is not None and loaded is not None else None
-    pools = pools_of(workload, found_fleet, reserve, safety_ratio, per_replica) if is_sized else None
+    approximated, simulation = found_fleet, None
+    if simulated is not None and speed is not None:
+        expected = simulated.expected(speed, replicas) if is_sized else None
+        held = speed.within_objectives
+        simulation = simulated.answer(held and demand.request_rps / held.request_rps, replicas if is_sized else None)
+        approximated = sized(replace(sizing, simulated=None), reserve)
+    pools = pools_of(workload, approximated, reserve, safety_ratio, per_replica) if is_sized else None
     return CapacityAnswer(
         summary=_summary(llm, gpu, demand, binding, replicas if is_sized else None, per_replica, latency, expected)
         + _cannot(found, constraints),
@@ -133,15 +145,17 @@ def answer_capacity(
             *(concurrency_steps(found, deployment, sizing.holds, safety_ratio, prefix) if found and found.cost and sizing.holds else []),
             *(bound_steps(llm, sizing, sizing.bounds, sizing.least) if llm and sizing.bounds and sizing.least else []),
             *modelled_steps(sizing, constraints),
+            *(simulated_steps(simulated, speed.basis) if simulated and speed else []),
             *replica_steps(sizing, constraints, binding, replicas if is_sized else None, reserve),
-            *(expected_steps(speed, loaded, demand.request_rps, replicas) if speed and loaded else []),
+            *(expected_steps(speed, loaded, demand.request_rps, replicas) if speed and loaded and not simulated else []),
             *(fleet_steps(deployment, nodes, replicas, binding) if is_sized else []),
             *cost_steps,
         ],
-        assumptions=assumptions,
+        assumptions=[*assumptions, *(simulated_notes(simulated) if simulated else [])],
         warnings=[
             *capacity_warnings(llm, workload, sizing, constraints, found, utilization, deployment),
             *modelled_warnings(sizing, loaded, expected, is_sized=is_sized),
+            *(simulated_warnings(simulation) if simulation else []),
             *warnings,
         ],
         versions=versions,
@@ -175,9 +189,10 @@ def answer_capacity(
         nodes=nodes.nodes if is_sized else None,
         utilization_ratio=utilization,
         expected=expected,
+        simulated=simulation,
         situations=situations_of(found_fleet, per_replica, gpus_per_node, rolling_update) if is_sized else [],
         pools=pools,
-        prefix_cache_effect=prefix_effects(workload, found_fleet, reserve, safety_ratio, per_replica) if is_sized else [],
+        prefix_cache_effect=prefix_effects(workload, approximated, reserve, safety_ratio, per_replica) if is_sized else [],
         engine_args=engine_args,
         cost=cost,
     )

@@ -79,7 +79,7 @@ def modelled_warnings(sizing: Sizing, loaded: Loaded | None, expected: ExpectedL
     def warn(code: str, message: str) -> None:
         notes.append(Note(code=code, message=message))
 
-    if is_sized and speed.serves and loaded is None:
+    if is_sized and speed.serves and loaded is None and (sizing.simulated is None or expected is None):
         why = "What was measured says that they keep up." if sizing.measured is not None else "Their queue grows without end: add replicas."
         warn("saturated", f"As modelled, requests that arrive at random outrun these replicas: no latency is given. {why}")
     if loaded is not None and loaded.state.step_s > PROMPTS_PREVAIL * loaded.state.decode.total_s:

@@ -236,7 +236,7 @@ def modelled_steps(sizing: Sizing, constraints: Sequence[Constraint]) -> Iterato
             rates["prefill"],
             "step-time model: steps of prompts alone",
         )
-    held = speed.within_objectives if "slo" in rates else None
+    held = speed.within_objectives if "slo" in rates and sizing.simulated is None else None
     if held is not None:
         yield _modelled(
             "slo_per_replica",

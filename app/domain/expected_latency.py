@@ -11,6 +11,8 @@ from app.domain.replica_speed import Loaded, ReplicaSpeed
 from app.domain.units import plain
 from app.domain.value import Value
 
+Percentiles = Literal["simulated", "approximated"]
+
 
 class ExpectedTime(Value):
     """Mean and percentiles of one time of a request [s]."""
@@ -54,7 +56,9 @@ class ExpectedLatency(Value):
     basis: Basis
     """Of the means: calibrated or assumed."""
     percentile_basis: Basis
-    """Of the percentiles: assumed, an approximation by queueing theory."""
+    """Of the percentiles: assumed where they are approximated, else as the steps that are simulated."""
+    percentiles: Percentiles
+    """simulated step by step; or approximated by queueing theory, then the high end of their range is wider."""
     objectives: list[ExpectedObjective]
     """The objectives whose time was not measured."""
 
@@ -91,6 +95,7 @@ def expected_latency(speed: ReplicaSpeed, loaded: Loaded) -> ExpectedLatency:
         e2e=times["e2e"],
         basis=speed.basis,
         percentile_basis="assumed",
+        percentiles="approximated",
         objectives=objectives,
     )
 

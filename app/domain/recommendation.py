@@ -24,7 +24,8 @@ Plans = Mapping[int, CapacityAnswer]
 
 
 class Recommended(Value):
-    """A deployment that holds the objectives; sent to `/capacity` with the same workload, `deployment` gives the same figures."""
+    """A deployment that holds the objectives; sent to `/capacity` with the same workload and percentiles
+    approximated, `deployment` gives the same figures."""
 
     gpu: str
     """Catalog slug of the accelerator."""

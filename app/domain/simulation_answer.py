@@ -33,6 +33,8 @@ class SimulatedTime(Value):
     """95th percentile [s]."""
     p99: SimulatedFigure
     """99th percentile [s]."""
+    p999: SimulatedFigure
+    """99.9th percentile [s]: of fewer than 1,000 requests the largest value."""
 
 
 class SimulatedTimes(Value):

@@ -8,7 +8,7 @@ import heapq
 import math
 from collections import deque
 
-from app.domain.simulation_prefix import PrefixStore
+from app.domain.simulation_cache import KvCache
 from app.domain.simulation_record import Recorder
 from app.domain.simulation_replica import ReplicaModel
 from app.domain.simulation_requests import Request, SharedPrefix
@@ -21,22 +21,19 @@ class Engine:
     def __init__(
         self, model: ReplicaModel, prefix: SharedPrefix | None, recorder: Recorder, pool_index: int = 0, replica_index: int = 0
     ) -> None:
-        share = model.groups
         self.model, self.recorder = model, recorder
         self.pool_index, self.replica_index = pool_index, replica_index
         """Where it is."""
-        self.capacity = model.room.capacity / share
-        self.max_num_running = max(1, model.max_num_seqs // share)
+        self.max_num_running = max(1, model.max_num_seqs // model.groups)
         if model.batching != "continuous":
-            self.max_num_running = min(self.max_num_running, max(1, model.batch_size // share))
-        self.prefixes = PrefixStore(prefix, model.room.per_token)
-        self.growth = 0.0 if model.reserves_output else model.room.per_token * model.tokens_per_step
-        """Room that a decoding sequence takes up in a step."""
+            self.max_num_running = min(self.max_num_running, max(1, model.batch_size // model.groups))
+        self.cache = KvCache(model, prefix)
         self.waiting = deque[Request]()
         self.running = dict[Request, None]()
         """Requests with a place, oldest first."""
-        self.prompts = deque[Request]()
-        self.prompt_tokens = self.context_tokens = self.held = 0.0
+        self.prompts = dict[Request, None]()
+        """Those of them whose prompts are computed, oldest first."""
+        self.context_tokens = 0.0
         self.num_decoding = self.step_index = 0
         self.decoding = [0] * recorder.num_kinds
         """The same by kind of request."""
@@ -57,8 +54,8 @@ class Engine:
 
     def fits(self, request: Request) -> bool:
         """Whether an empty replica would serve it to its end."""
-        tokens, longest = request.input_tokens + request.output_tokens, self.model.max_model_len_tokens
-        return self.model.room.of(tokens) + self.prefixes.beyond(request) <= self.capacity and (longest is None or tokens <= longest)
+        longest = self.model.max_model_len_tokens
+        return self.cache.holds(request) and (longest is None or request.input_tokens + request.output_tokens <= longest)
 
     def submit(self, request: Request, now: float) -> None:
         """A request arrives; steps that were planned end with the one that runs when it can have a place."""
@@ -77,17 +74,16 @@ class Engine:
         """End the planned steps with the one that runs at `now`."""
         self.span = self.span.cut(now)
 
-    def _need(self, request: Request) -> float:
-        """Room that it takes up with its place: its tokens so far, all of them where the output is reserved; a shared beginning once."""
-        tokens = request.input_tokens + request.generated_tokens
-        if self.model.reserves_output:
-            tokens = float(request.input_tokens + request.output_tokens)
-        return self.model.room.of(tokens - self.prefixes.found_once(request))
-
     def _has_place(self, request: Request) -> bool:
         if len(self.running) >= self.max_num_running:
             return False
-        return self.held + self.prefixes.pinned_with(request) + self._need(request) <= self.capacity
+        next_growth = 0.0 if self.model.prefill_first else self.cache.growth * self.num_decoding
+        return self.cache.admits(request, self.running, self.step_index, next_growth)
+
+    def _budget(self) -> float:
+        """Prompt tokens that the coming step may compute [tokens]."""
+        model = self.model
+        return model.token_budget - (0 if model.prefill_first else self.num_decoding * model.positions_per_sequence)
 
     def _admit(self, now: float) -> None:
         model, waiting = self.model, self.waiting
@@ -95,22 +91,22 @@ class Engine:
             self.hold_until = None
         if not waiting or not self._looks():
             return
-        budget = model.token_budget if model.batching == "continuous" else math.inf
-        while waiting and self.prompt_tokens < budget and self._has_place(waiting[0]):
-            request = waiting.popleft()
-            self.running[request] = None
+        most = model.prompt_step_tokens
+        left = math.inf if model.batching != "continuous" else self._budget() - sum(min(one.left_tokens, most) for one in self.prompts)
+        while waiting and left > 0 and self._has_place(waiting[0]):
+            request = waiting[0]
+            whole = request.input_tokens + request.generated_tokens
+            tokens = whole - min(self.cache.prefixes.found(request), whole - 1)
+            if not model.splits_prompts and tokens > left and self.prompts:
+                return  # It waits for a step with room for all of it.
+            waiting.popleft()
+            self.running[request] = self.prompts[request] = None
             request.outcome = "running"
             if request.start_s is None:
                 request.start_s = now
-            request.held = self._need(request)
-            self.prefixes.enter(request)
-            self.held += request.held
-            self.prefixes.shrink(self.capacity - self.held)
-            whole = request.input_tokens + request.generated_tokens
-            request.cached_tokens = min(self.prefixes.found(request), whole - 1)
-            request.left_tokens = whole - request.cached_tokens
-            self.prompt_tokens += request.left_tokens
-            self.prompts.append(request)
+            self.cache.take(request)
+            request.cached_tokens, request.left_tokens = whole - tokens, tokens
+            left -= min(tokens, most)
 
     def _looks(self) -> bool:
         """Whether the scheduler looks at waiting requests before this step."""
@@ -130,29 +126,26 @@ class Engine:
 
     def plan(self, now: float) -> None:
         """Decide which steps come next."""
-        self._admit(now)
         model, self.chunks, self.decodes = self.model, [], False
-        if self.num_decoding and not (self.prompts and model.prefill_first):
-            self._make_room()
+        if model.prefill_first:
+            self._admit(now)
+            if self.num_decoding and not self.prompts:
+                self._make_room()
+        elif not (self.num_decoding and self._make_room()):
+            self._admit(now)
         if self.prompts:
             self._plan_prompts(now)
         if self.chunks:
             return
         if not self.num_decoding:
             self.span = NOTHING
+            self.cache.estimate.reset()
             return
         steps = self._steps_to_next_end()
-        grown = self.growth * self.num_decoding
-        if grown and not math.isinf(self.capacity):
-            steps = min(steps, max(1, int((self.capacity - self.held - self.prefixes.pinned) / grown)))
+        steps = int(min(steps, self.cache.steps_until_full(self.num_decoding)))
         if self.hold_until is not None:
             steps = min(steps, max(1, self.hold_until - self.step_index))
-        seconds, added = model.times.seconds, model.tokens_per_step * self.num_decoding
-        first_s, growth_s = seconds(self.num_decoding, self.context_tokens, 0, 0), 0.0
-        if steps > 1:
-            last_s = seconds(self.num_decoding, self.context_tokens + added * (steps - 1), 0, 0)
-            growth_s = (last_s - first_s) / (steps - 1)
-        self.decodes, self.span = True, Span(now, first_s, growth_s, steps)
+        self.decodes, self.span = True, model.decode_span(now, self.num_decoding, self.context_tokens, steps)
 
     def _steps_to_next_end(self) -> int:
         ends = self.ends
@@ -163,11 +156,11 @@ class Engine:
     def _plan_prompts(self, now: float) -> None:
         """One step with as many prompt tokens as the budget has left."""
         model, sequences = self.model, 0 if self.model.prefill_first else self.num_decoding
-        left, total, weighted = model.token_budget - sequences * model.positions_per_sequence, 0.0, 0.0
+        left, total, weighted = self._budget(), 0.0, 0.0
         for request in self.prompts:
             if left <= 0:
                 break
-            taken = min(left, request.left_tokens)
+            taken = min(left, request.left_tokens, model.prompt_step_tokens) if model.splits_prompts else request.left_tokens
             done = request.input_tokens + request.generated_tokens - request.left_tokens
             self.chunks.append((request, taken))
             total += taken
@@ -178,39 +171,52 @@ class Engine:
         first_s = model.times.seconds(sequences, self.context_tokens, total, weighted / total)
         self.decodes, self.span = sequences > 0, Span(now, first_s, 0.0, 1)
 
-    def _make_room(self) -> None:
-        """Preempt the youngest until every decoding sequence has room for one more step; what was computed of it is lost."""
-        grown = self.growth
-        while self.held + grown * self.num_decoding + self.prefixes.pinned > self.capacity and len(self.running) > 1:
-            youngest = next(reversed(self.running))
-            youngest.num_preemptions += 1
+    def _make_room(self) -> bool:
+        """Preempt until every other sequence has room for one more step; what was computed is lost. Says whether any was."""
+        before = self.recorder.num_preemptions
+        while self.cache.is_full_for(self.num_decoding) and len(self.running) > 1:
+            victim = self._victim()
+            victim.num_preemptions += 1
             self.recorder.num_preemptions += 1
-            self._leave(youngest)
-            youngest.outcome = "waiting"
-            self.waiting.appendleft(youngest)
-        self.prefixes.shrink(self.capacity - self.held - grown * self.num_decoding)
+            self._leave(victim)
+            victim.outcome = "waiting"
+            if self.model.reservation == "estimate":
+                self.waiting.append(victim)
+            else:
+                self.waiting.appendleft(victim)
+        self.cache.prefixes.shrink(self.cache.capacity - self.cache.held - self.cache.growth * self.num_decoding)
+        is_short = self.recorder.num_preemptions > before
+        if is_short and self.model.reservation == "estimate":
+            decoded = sum(self._generated(one) for one in self.running)
+            self.cache.estimate.retracted(decoded, len(self.running), sum(one.output_tokens for one in self.running))
+        return is_short
+
+    def _victim(self) -> Request:
+        """The youngest; where outputs are estimated, of those that decode the one with fewest output tokens and the longest prompt."""
+        youngest = next(reversed(self.running))
+        if self.model.reservation != "estimate":
+            return youngest
+        decoding = (one for one in self.running if one not in self.prompts)
+        return min(decoding, key=lambda one: (self._generated(one), -one.input_tokens), default=youngest)
+
+    def _generated(self, request: Request) -> float:
+        """Output tokens of a running request."""
+        steps = 0 if request in self.prompts else self.step_index - request.decode_start
+        return request.generated_tokens + steps * self.model.tokens_per_step
 
     def _leave(self, request: Request) -> None:
         """Give its place up: between steps only."""
         del self.running[request]
-        if request.left_tokens > 0:
-            self.prompts.remove(request)
-            self.prompt_tokens -= request.left_tokens
+        if request in self.prompts:
+            del self.prompts[request]
             request.left_tokens = 0.0
         else:
-            steps = self.step_index - request.decode_start
-            request.generated_tokens += steps * self.model.tokens_per_step
-            request.held += steps * self.growth
+            request.generated_tokens = self._generated(request)
+            request.held += (self.step_index - request.decode_start) * self.cache.growth
             self._count(request, -1)
             self.context_tokens -= request.input_tokens + request.generated_tokens
-        self._release(request)
-
-    def _release(self, request: Request) -> None:
         request.epoch += 1
-        self.held -= request.held
-        if not self.running:
-            self.held = 0.0
-        self.prefixes.leave(request)
+        self.cache.release(request, is_last=not self.running)
 
     def abandon(self, request: Request, now: float) -> None:
         """A client gave up: between steps, or while the request waits."""
@@ -232,9 +238,9 @@ class Engine:
         for part in (self.waiting, self.running, self.prompts, self.ends, self.parked, self.stalled):
             part.clear()
         self.num_decoding, self.decoding, self.span = 0, [0] * len(self.decoding), NOTHING
-        self.prompt_tokens = self.context_tokens = self.held = 0.0
+        self.context_tokens = 0.0
         self.hold_until, self.chunks = None, []
-        self.prefixes.flush()
+        self.cache.clear()
         return lost
 
     def advance(self) -> None:
@@ -244,12 +250,11 @@ class Engine:
         if self.decodes:
             self.step_index += steps
             self.context_tokens += steps * count * self.model.tokens_per_step
-            self.held += steps * count * self.growth
+            self.cache.grow(steps, count)
         for request, taken in self.chunks:
             request.left_tokens -= taken
-            self.prompt_tokens -= taken
             if request.left_tokens <= 0:
-                self.prompts.popleft()
+                del self.prompts[request]
                 self._start_decoding(request, now)
         ends = self.ends
         while ends and ends[0][0] <= self.step_index:
@@ -272,10 +277,7 @@ class Engine:
                 beside, context = max(1, self.num_decoding), self.context_tokens or request.input_tokens
                 step_s = self.model.times.seconds(beside, context, 0, 0)
                 request.server_s += self.model.residual_steps * step_s
-        if request.prefix >= 0 and request.prefix_generation is None:
-            freed = self.prefixes.keep(request)
-            request.held -= freed
-            self.held -= freed
+        self.cache.keep(request)
         request.decode_start = self.step_index
         self._count(request, 1)
         self.context_tokens += request.input_tokens + request.generated_tokens
@@ -288,13 +290,8 @@ class Engine:
                 self.stalled.append((request.kind, 1, now))
 
     def _end(self, request: Request, now: float) -> None:
-        steps = self.step_index - request.decode_start
-        del self.running[request]
-        self._count(request, -1)
-        request.held += steps * self.growth
-        self.context_tokens -= request.input_tokens + request.generated_tokens + steps * self.model.tokens_per_step
+        self._leave(request)
         if not self.num_decoding:
             self.context_tokens = 0.0
-        self._release(request)
         request.last_token_s = now
         (self.finished if self.model.batching == "continuous" else self.parked).append(request)

@@ -176,7 +176,7 @@ class Pool:
         """Flush the prefix caches, at any time."""
         for replica in self.replicas:
             for engine in replica:
-                engine.prefixes.flush()
+                engine.cache.prefixes.flush()
 
     def chosen(self, request: Request) -> Engine | None:
         """Where the balancer sends a request; None where no replica serves."""

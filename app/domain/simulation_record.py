@@ -22,9 +22,10 @@ class Percentiles(NamedTuple):
     p50: float
     p95: float
     p99: float
+    p999: float
 
 
-LEVELS = (0.50, 0.95, 0.99)
+LEVELS = (0.50, 0.95, 0.99, 0.999)
 
 
 def percentiles(times: Iterable[float]) -> Percentiles | None:
@@ -136,7 +137,7 @@ class Recorder:
         width = self.width_s
         place, last = int(begin_s / width), min(int(end_s / width), NUM_POINTS - 1)
         running, waiting = len(engine.running), len(engine.waiting)
-        held = engine.held + engine.prefixes.pinned
+        held = engine.cache.used
         while place <= last:
             passed = min(end_s, (place + 1) * width) - max(begin_s, place * width)
             self._running[place] += running * passed

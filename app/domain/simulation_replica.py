@@ -10,14 +10,19 @@ from app.domain.memory_fit import Fit
 from app.domain.performance import Performance
 from app.domain.places import USUAL_PLACES
 from app.domain.prefix_cache import PrefixCache, block_unit, pool_shares
+from app.domain.simulation_scheduler import (
+    AS_USUAL,
+    WHOLE_PROMPTS_TOKENS,
+    Reservation,
+    SchedulerSettings,
+    check_settings,
+    reservation_of,
+)
+from app.domain.simulation_span import Span
 from app.domain.step import StepTimer
 
 KNOT_TOKENS = 16
 """Contexts at which attention is computed; in between it is a line."""
-RESERVING = ("tensorrt-llm",)
-"""Engines that admit a request only with room for its whole output (GUARANTEED_NO_EVICT is the default of
-https://github.com/NVIDIA/TensorRT-LLM/blob/main/tensorrt_llm/llmapi/llm_args.py); others preempt when the cache is full
-(https://github.com/vllm-project/vllm/blob/main/vllm/v1/core/sched/scheduler.py)."""
 NATURAL_RESIDUAL_STEPS = 0.5
 """Of the steps in flight that a request waits for, those that it waits for in a simulation anyway: half of the one that runs."""
 
@@ -123,8 +128,14 @@ class ReplicaModel:
     """Requests of a static batch, and of a dynamic one at most."""
     prefill_first: bool = False
     """Prompts run in steps of their own while decoding waits."""
-    reserves_output: bool = False
-    """A place includes room for the whole output, so that nothing is preempted."""
+    reservation: Reservation = "prompt"
+    """Room that a place takes."""
+    conservativeness_ratio: float = 1.0
+    """Room kept for outputs by estimate / the usual."""
+    prompt_step_tokens: float = math.inf
+    """Most tokens of one prompt in a step [tokens]."""
+    splits_prompts: bool = True
+    """A prompt that is longer than what a step has left is computed in parts; else it waits for a step with room for all of it."""
     poll_interval_steps: int = 1
     batch_wait_steps: int = 0
     request_s: float = 0.0
@@ -137,6 +148,14 @@ class ReplicaModel:
     """Steps until a first token is out, beside those that compute it."""
     max_model_len_tokens: int | None = None
     """Longer requests are rejected."""
+
+    def decode_span(self, now: float, num_sequences: int, context_tokens: float, num_steps: int) -> Span:
+        """Steps that decode the same sequences: from the first to the last their contexts, and times, grow evenly."""
+        first_s, growth_s = self.times.seconds(num_sequences, context_tokens, 0, 0), 0.0
+        if num_steps > 1:
+            last_tokens = context_tokens + self.tokens_per_step * num_sequences * (num_steps - 1)
+            growth_s = (self.times.seconds(num_sequences, last_tokens, 0, 0) - first_s) / (num_steps - 1)
+        return Span(now, first_s, growth_s, num_steps)
 
 
 def kv_room(found: Fit, num_ranks: int, input_tokens: float, output_tokens: float) -> KvRoom:
@@ -156,8 +175,12 @@ def kv_room(found: Fit, num_ranks: int, input_tokens: float, output_tokens: floa
     return KvRoom(one.pool * num_ranks, max(0.0, one.request - per_token * first) + per_token * (unit - 1) / 2, per_token)
 
 
-def replica_of(performance: Performance, batching: Batching = "continuous") -> ReplicaModel:
-    """The replica whose steady state `Performance.serving` computes."""
+def replica_of(performance: Performance, batching: Batching = "continuous", settings: SchedulerSettings = AS_USUAL) -> ReplicaModel:
+    """The replica whose steady state `Performance.serving` computes, with the scheduler of its engine.
+
+    Raises InvalidInput for settings of another engine.
+    """
+    check_settings(settings, performance.deployment.engine)
     serving, deployment, constants = performance.serving, performance.deployment, performance.constants
     found, lengths = performance.found, performance.lengths
     limit = sequence_limit(found, deployment)
@@ -165,7 +188,7 @@ def replica_of(performance: Performance, batching: Batching = "continuous") -> R
     usual = USUAL_PLACES if math.isinf(room.capacity) else 10**9
     return ReplicaModel(
         times=TimerSteps(performance),
-        token_budget=serving.token_budget,
+        token_budget=serving.token_budget if deployment.chunked_prefill else _whole_prompts_tokens(performance),
         room=room,
         max_num_seqs=usual if limit is None else limit * deployment.dp,
         groups=serving.groups,
@@ -173,8 +196,11 @@ def replica_of(performance: Performance, batching: Batching = "continuous") -> R
         tokens_per_step=serving.tokens_per_step,
         batching=batching,
         batch_size=max(1, int(performance.places)),
-        prefill_first=serving.prefill_first or batching != "continuous",
-        reserves_output=batching != "continuous" or deployment.engine in RESERVING,
+        prefill_first=(serving.prefill_first and not settings.mixed_chunk) or batching != "continuous",
+        reservation="output" if batching != "continuous" else reservation_of(settings, deployment.engine),
+        conservativeness_ratio=settings.conservativeness_ratio,
+        prompt_step_tokens=float(settings.long_prefill_threshold_tokens or math.inf),
+        splits_prompts=deployment.chunked_prefill,
         poll_interval_steps=serving.poll_interval_steps,
         batch_wait_steps=serving.batch_wait_steps,
         request_s=constants.request_s,
@@ -183,3 +209,13 @@ def replica_of(performance: Performance, batching: Batching = "continuous") -> R
         residual_steps=max(0.0, constants.residual_iterations - NATURAL_RESIDUAL_STEPS),
         max_model_len_tokens=found.max_model_len_tokens,
     )
+
+
+def _whole_prompts_tokens(performance: Performance) -> float:
+    """Tokens of a step where prompts are not cut: what the engine was told, or its default, which holds the longest prompt [tokens]."""
+    deployment, settings = performance.deployment, performance.found.settings
+    if deployment.engine == "sglang":
+        tokens: float | None = WHOLE_PROMPTS_TOKENS
+    else:
+        tokens = deployment.max_num_batched_tokens or (settings and settings.max_num_batched_tokens)
+    return math.inf if tokens is None else float(tokens * deployment.dp)

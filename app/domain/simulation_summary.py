@@ -29,6 +29,7 @@ class PercentileIntervals(NamedTuple):
     p50: Interval
     p95: Interval
     p99: Interval
+    p999: Interval
 
 
 def interval(values: Sequence[float]) -> Interval:

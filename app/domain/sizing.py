@@ -12,7 +12,8 @@ from app.domain.demand import Demand
 from app.domain.latency_tail import LEVELS
 from app.domain.load_state import LoadState
 from app.domain.provenance import Basis
-from app.domain.replica_speed import Objective, ReplicaSpeed
+from app.domain.replica_speed import Loaded, Objective, ReplicaSpeed
+from app.domain.simulated_search import FoundSize
 from app.domain.units import plain, tidy
 from app.domain.value import Given, Value
 from app.domain.workload import Seconds, Slo, TokensPerS
@@ -117,6 +118,16 @@ class Sizing:
     bounds: SpeedBounds | None
     speed: ReplicaSpeed | None = None
     """The modelled replica where an engine is named; else only the bounds are known."""
+    simulated: FoundSize | None = None
+    """The fleet that holds the objectives, where it was simulated; else percentiles are approximated."""
+
+    @cached_property
+    def within_objectives(self) -> Loaded | None:
+        """The modelled replica at the largest rate that holds the objectives; None where none does, or where the model saturates."""
+        speed, found = self.speed, self.simulated
+        if speed is None or found is None:
+            return None if speed is None else speed.within_objectives
+        return None if found.replicas_exact is None else speed.at_rate(self.demand.request_rps / found.replicas_exact)
 
     @cached_property
     def operating(self) -> LoadState | None:
@@ -128,7 +139,7 @@ class Sizing:
         if speed is None or not speed.serves or planned == 0:
             return None
         most = speed.performance.closed(speed.performance.places if planned is None else planned)
-        held = None if speed.slo is None else speed.within_objectives
+        held = None if speed.slo is None else self.within_objectives
         return most if held is None or held.request_rps >= most.request_rps else held.state
 
     @cached_property

@@ -27,6 +27,7 @@ from app.services.assumptions import default_used, defaults_used, deployment_def
 from app.services.prices import gpu_price
 from app.services.references import as_deployed, engine_of, resolve_gpu, resolve_served, with_draft
 from app.services.requests import CapacityRequest
+from app.services.simulated_capacity import simulated_of
 from app.services.versions import versions_of
 
 GPUS_PER_NODE = 8
@@ -66,7 +67,10 @@ def capacity(catalog: Catalog, request: CapacityRequest) -> CapacityAnswer:
     speed = _speed(request, slo, deployment, llm, gpu, found, demand, steps)
     if steps is not None and speed is not None:
         notes += [*steps.assumptions, *length_notes(workload)]
-    sizing = Sizing(demand, request.measured, slo, holds, most, bounds, speed)
+    simulated, unsimulated = simulated_of(request, speed, demand)
+    warnings += unsimulated
+    found_size = None if simulated is None else simulated.found
+    sizing = Sizing(demand, request.measured, slo, holds, most, bounds, speed, found_size)
     inside = sizing.time_in_system_s
     if inside is not None and inside.basis == "assumed" and sizing.operating is None:
         notes.append(
@@ -87,6 +91,7 @@ def capacity(catalog: Catalog, request: CapacityRequest) -> CapacityAnswer:
         workload,
         sizing,
         found=found,
+        simulated=simulated,
         safety_ratio=request.safety_ratio,
         reserve=Reserve(
             request.redundancy_ratio,

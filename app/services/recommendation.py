@@ -184,6 +184,7 @@ def _plan(request: RecommendRequest, candidate: Candidate) -> CapacityRequest:
         spare_replicas=request.spare_replicas,
         safety_ratio=request.safety_ratio,
         calibration=request.calibration,
+        percentiles="approximated",
         usd_per_gpu_hour=priced.usd_per_gpu_hour if priced.source == OWN_PRICE else None,
         price_kind=request.price_kind,
     )

@@ -9,10 +9,12 @@ from app.domain.batching import Batching
 from app.domain.calibration import CalibrationChoice
 from app.domain.catalog import PriceKind
 from app.domain.deployment import Deployment, EngineName, Ratio, Speculative, Tokens
+from app.domain.expected_latency import Percentiles
 from app.domain.fleet import RollingUpdate
 from app.domain.hardware import PeakFlops, Rate
 from app.domain.llm import LayerGroup
 from app.domain.precision import KvChoice
+from app.domain.simulated_search import Splitting
 from app.domain.sizing import Measured
 from app.domain.value import Given
 from app.domain.workload import Length, Lengths, Rps, Slo, Workload
@@ -262,6 +264,12 @@ class CapacityRequest(Given):
     """Latency objectives."""
     measured: Measured | None = None
     """Figures measured on one replica, in place of modelled ones and bounds."""
+    percentiles: Percentiles = "simulated"
+    """simulated: with objectives and a named engine, fleets of different sizes are simulated step by step until one holds (some seconds);
+    approximated: by queueing theory."""
+    balancing: Splitting = "round_robin"
+    """How requests are shared out among simulated replicas: in turn, or at random. A balancer that looks at the load does no worse than
+    in turn."""
     redundancy_ratio: Annotated[float, Field(ge=1, le=100)] = 1.25
     """Factor on the largest constraint: failures, rolling updates, bursts."""
     spare_replicas: Annotated[int, Field(ge=0, le=10_000)] = 0

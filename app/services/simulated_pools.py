@@ -17,9 +17,10 @@ from app.domain.performance import Lengths, Performance, performance_of
 from app.domain.prefix_cache import shared_prefix
 from app.domain.provenance import Note
 from app.domain.simulation_pool import Intake, PoolModel, mean_lengths, routes_of
-from app.domain.simulation_replica import replica_of
+from app.domain.simulation_replica import ReplicaModel, replica_of
 from app.domain.simulation_requests import RequestKind
 from app.domain.simulation_scenario import kind_names
+from app.domain.simulation_scheduler import SAID
 from app.domain.units import plain
 from app.services.assumptions import deployment_defaults
 from app.services.capacity import check_prefix
@@ -64,7 +65,7 @@ def modelled_pools(catalog: Catalog, request: SimulationRequest, kinds: tuple[Re
         means = mean_lengths(routes, kinds, traced(request), len(given))
     pools = []
     for index, (pool, intake, mean) in enumerate(zip(given, intakes, means, strict=True)):
-        own = pool.deployment is not None or pool.gpu is not None
+        own = pool.deployment is not None or pool.gpu is not None or pool.scheduler is not None
         with under(f"/pools/{index}") if own else contextlib.nullcontext():
             pools.append(_modelled(catalog, request, pool, intake, mean))
     return pools
@@ -91,5 +92,18 @@ def _modelled(
         raise InvalidInput(
             f"a replica has no place for a request of {tokens} tokens", field="/deployment", expected="a replica that serves"
         )
-    model = PoolModel(replica_of(performance, request.batching), pool.replicas, pool.balancing or request.balancing, pool.name, intake)
-    return ModelledPool(llm, gpu, deployment, steps, performance, model, [*notes, *steps.assumptions])
+    replica = replica_of(performance, request.batching, pool.scheduler or request.scheduler)
+    balancing = pool.balancing or request.balancing
+    model = PoolModel(replica, pool.replicas, balancing, pool.name, intake)
+    return ModelledPool(
+        llm, gpu, deployment, steps, performance, model, [*notes, *steps.assumptions, *_scheduler_notes(deployment, replica)]
+    )
+
+
+def _scheduler_notes(deployment: Deployment, replica: ReplicaModel) -> list[Note]:
+    """What is taken for the engine's scheduler."""
+    if replica.batching != "continuous":
+        return []
+    prompts = "cut to fit" if replica.splits_prompts else "not cut"
+    budget = "any number of" if math.isinf(replica.token_budget) else f"at most {plain(replica.token_budget)}"
+    return [Note(code="scheduler", message=f"{SAID[deployment.engine]} A step has {budget} tokens, and prompts are {prompts}.")]

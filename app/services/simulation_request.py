@@ -9,6 +9,7 @@ from app.domain.batching import Batching
 from app.domain.calibration import CalibrationChoice
 from app.domain.deployment import Deployment
 from app.domain.simulation_pool import Balancing
+from app.domain.simulation_scheduler import SchedulerSettings
 from app.domain.value import Given
 from app.domain.workload import Rps, Slo, Workload
 from app.services.requests import GpuRef, ModelRef
@@ -33,6 +34,8 @@ class PoolOfReplicas(Given):
     replicas: Replicas = 1
     """Replicas behind its load balancer."""
     balancing: Balancing | None = None
+    """As in the request when left out."""
+    scheduler: SchedulerSettings | None = None
     """As in the request when left out."""
     classes: Annotated[Sequence[Annotated[str, Field(min_length=1, max_length=50)]], Field(max_length=100)] = ()
     """Classes of requests that it takes: class-1, class-2 ... as the workload lists them; `all` of a workload without classes, `trace`,
@@ -151,6 +154,8 @@ class SimulationRequest(Given):
     ahead of the others."""
     num_prefixes: Annotated[int, Field(ge=1, le=10_000)] = 1
     """Different shared prefixes of the workload, equally often."""
+    scheduler: SchedulerSettings = SchedulerSettings()
+    """How the engine schedules, where that is not its default."""
     batching: Batching = "continuous"
     """continuous: requests join and leave at every step; dynamic: the next batch is what arrived meanwhile; static: full batches only."""
     max_num_waiting: Count | None = None

@@ -16,7 +16,11 @@ def ask(client: TestClient, **body: Any) -> dict[str, Any]:
     return found
 
 
-PLAN: dict[str, Any] = REPLICA | {"workload": WORKLOAD | {"peak_rps": 20}, "slo": {"ttft_p95_s": 2, "tpot_p95_s": 0.05}}
+PLAN: dict[str, Any] = REPLICA | {
+    "workload": WORKLOAD | {"peak_rps": 20},
+    "slo": {"ttft_p95_s": 2, "tpot_p95_s": 0.05},
+    "percentiles": "approximated",
+}
 CARD: dict[str, Any] = {"memory_bytes": 8 * 10**10, "memory_bandwidth_bytes_per_s": 3e12, "peak_flops_per_s": 1e15}
 
 

@@ -14,6 +14,7 @@ PLAN: dict[str, Any] = {
     "deployment": {"engine": "vllm", "engine_version": "0.11.2", "max_model_len_tokens": 1024},
     "workload": {"peak_rps": 10, "input_tokens": 128, "output_tokens": 512},
     "slo": {"ttft_p99_s": 0.1, "tpot_p99_s": 0.01},
+    "percentiles": "approximated",
 }
 
 

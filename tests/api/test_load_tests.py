@@ -24,6 +24,7 @@ PLAN: dict[str, Any] = {
         ],
     },
     "slo": {"ttft_p95_s": 5, "tpot_p99_s": 0.1},
+    "percentiles": "approximated",
 }
 EVEN = {"peak_rps": 10, "input_tokens": 2000, "output_tokens": 200}
 SHARED = EVEN | {"shared_prefix_tokens": 1000, "prefix_hit_ratio": 0.8}

@@ -15,7 +15,7 @@ SLO = {"ttft_p95_s": 2, "tpot_p95_s": 0.04}
 
 
 def ask(client: TestClient, workload: dict[str, Any] = TRAFFIC, **more: Any) -> dict[str, Any]:
-    response = client.post("/capacity", json={**REPLICA, "workload": workload, **more})
+    response = client.post("/capacity", json={**REPLICA, "workload": workload, "percentiles": "approximated", **more})
     assert response.status_code == 200, response.text
     answer: dict[str, Any] = response.json()
     return answer
@@ -102,7 +102,7 @@ def test_a_fleet_without_a_steady_state_is_said_so(client: TestClient) -> None:
     """Sized by what one replica ends at most, which requests that arrive at random do not leave it."""
     long = {"peak_rps": 5, "input_tokens": 60000, "output_tokens": 100}
     body = {"model": "deepseek-v3", "gpu": "mi300x-192gb", "deployment": {"tp": 4, "engine": "sglang"}, "workload": long}
-    answer = client.post("/capacity", json=body | {"slo": {"ttft_p95_s": 2}, "redundancy_ratio": 1}).json()
+    answer = client.post("/capacity", json=body | {"slo": {"ttft_p95_s": 2}, "redundancy_ratio": 1, "percentiles": "approximated"}).json()
     assert answer["expected"] is None
     (said,) = (note["message"] for note in answer["warnings"] if note["code"] == "saturated")
     assert "add replicas" in said
@@ -231,6 +231,7 @@ def test_what_is_wrong_is_named(client: TestClient, given: dict[str, Any], field
 @pytest.mark.parametrize("slo", [None, {"ttft_p95_s": 1e-6, "tpot_p99_s": 1e-6, "e2e_p95_s": 1e-6}, {"ttft_p99_s": 1e6, "e2e_p99_s": 1e6}])
 def test_absurd_traffic_has_an_answer(client: TestClient, workload: dict[str, Any], named: str, slo: dict[str, float] | None) -> None:
     body = {**REPLICA, "workload": workload, "slo": slo, "deployment": {**REPLICA["deployment"], "engine": named}}
+    body["percentiles"] = "approximated"
     answer = client.post("/capacity", json=body)
     assert answer.status_code == 200, answer.text
     assert not {"NaN", "Infinity"} & set(answer.text.replace(",", " ").split())

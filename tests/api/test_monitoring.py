@@ -26,6 +26,7 @@ PLAN: dict[str, Any] = {
         "prefix_hit_ratio": 0.9,
     },
     "slo": {"ttft_p95_s": 2, "ttft_p99_s": 4, "tpot_p95_s": 0.05, "e2e_p99_s": 60},
+    "percentiles": "approximated",
 }
 _METRIC = re.compile(r"\b(?:vllm:|sglang:|DCGM_)\w+")
 _WORDS = frozenset(

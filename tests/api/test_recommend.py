@@ -33,6 +33,7 @@ def test_what_is_recommended_is_what_capacity_says(client: TestClient) -> None:
     assert found["deployments"]
     for each in (*found["deployments"], *found["front"]):
         body = {name: SMALL[name] for name in ("model", "workload", "slo")} | {"gpu": each["gpu"], "deployment": each["deployment"]}
+        body["percentiles"] = "approximated"
         plan = client.post("/capacity", json=body).json()
         for name in ("replicas", "gpus", "binding", "cost", "expected", "gpus_per_replica"):
             assert each[name] == plan[name]

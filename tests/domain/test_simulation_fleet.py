@@ -151,7 +151,7 @@ def test_prompts_first_stop_the_answers_in_progress() -> None:
 
 
 def test_static_batches_wait_longest() -> None:
-    model = replace(MODEL, batch_size=8, reserves_output=True, prefill_first=True)
+    model = replace(MODEL, batch_size=8, reservation="output", prefill_first=True)
     found = [run(replace(model, batching=each), rps=4, num_replicas=2) for each in ("dynamic", "static")]
     waits = [ttft(run(rps=4, num_replicas=2)).mean, *(ttft(each).mean for each in found)]
     assert waits == sorted(waits)

@@ -44,6 +44,8 @@ UNIT_ELSEWHERE = {
     ("Estimate", "low"),
     ("Estimate", "high"),
     ("RecordedAnswer", "status"),
+    ("Problem", "status"),
+    ("FieldProblem", "value"),  # the field beside it
     ("AppliedCalibration", "factors"),  # ratios, by constant
     ("Span", "low"),  # always the value of a field that names its unit
     ("Span", "high"),

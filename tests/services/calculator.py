@@ -18,6 +18,7 @@ _OPERATORS: dict[type[ast.operator], Callable[[Decimal, Decimal], Decimal]] = {
 _FUNCTIONS: dict[str, Callable[..., Decimal]] = {
     "max": max,
     "min": min,
+    "ln": lambda value: value.ln(),
     "floor": lambda value: value.to_integral_value("ROUND_FLOOR"),
     "ceil": lambda value: value.to_integral_value("ROUND_CEILING"),
 }

@@ -49,10 +49,18 @@ MIX = {
         {"share_ratio": 0.2, "input_tokens": 32000, "output_tokens": 999},
     ],
 }  # fmt: skip
+APPROXIMATED = {"percentiles": "approximated"}
 MODELLED: dict[str, Any] = {"model": "llama-3.1-70b", "gpu": "h100-sxm-80gb", "deployment": ENGINES["vllm"]}
 EXTRAS: list[dict[str, Any]] = [
-    {"workload": TAIL, "slo": {"ttft_p95_s": 2, "tpot_p95_s": 0.04}, "redundancy_ratio": 1.3, "spare_replicas": 1, "usd_per_gpu_hour": 2.5},
-    {"workload": MIX, "slo": {"e2e_p99_s": 9}, "gpus_per_node": 4},
+    {
+        "workload": TAIL,
+        "slo": {"ttft_p95_s": 2, "tpot_p95_s": 0.04},
+        "redundancy_ratio": 1.3,
+        "spare_replicas": 1,
+        "usd_per_gpu_hour": 2.5,
+        **APPROXIMATED,
+    },
+    {"workload": MIX, "slo": {"e2e_p99_s": 9}, "gpus_per_node": 4, **APPROXIMATED},
     {"workload": TAIL, "measured": {"output_tokens_per_s": 3000, "ttft_s": 0.5, "queue_s": 0.1, "tpot_s": 0.03}},
     {"workload": MIX | {"shared_prefix_tokens": None, "prefix_hit_ratio": 1}, "measured": {"e2e_s": 4, "concurrency": 7.5}},
 ]
@@ -173,7 +181,12 @@ def test_capacity(model: str, extra: int) -> None:
 def test_capacity_of_a_modelled_replica(model: str, engine: str) -> None:
     """The lines that follow those of the memory, which has words in them where engines lay out pages."""
     traffic = [
-        {"workload": TAIL, "slo": {"ttft_p95_s": 8, "tpot_p99_s": 0.2, "e2e_p95_s": 90}, "rolling_update": {"unavailable_replicas": 3}},
+        {
+            "workload": TAIL,
+            "slo": {"ttft_p95_s": 8, "tpot_p99_s": 0.2, "e2e_p95_s": 90},
+            "rolling_update": {"unavailable_replicas": 3},
+            **APPROXIMATED,
+        },
         {"workload": MIX, "spare_replicas": 1},
     ]
     names = {"model": MODELS[model], "gpu": "h200-sxm-141gb", "deployment": ENGINES[engine]}
