@@ -20,8 +20,8 @@ SEED = 42
 """The same prompts in every run of a level, so that runs can be compared."""
 
 GUIDELLM_RATES = (
-    "At a rate GuideLLM 0.8.1 draws the same gaps in each of its worker processes (ten by default): arrivals come in groups of equal gaps, not "
-    "as a Poisson process. Take another tool for the mixed test."
+    "At a rate GuideLLM 0.8.1 draws the same gaps in each of its worker processes (ten by default): arrivals come in groups of equal gaps, "
+    "not as a Poisson process. Take another tool for the mixed test."
 )
 """Read at https://github.com/vllm-project/guidellm/blob/main/src/guidellm/scheduler/strategies.py (a generator of the same seed in every
 process), seen when 40 requests at 5/s took 3.2 s."""

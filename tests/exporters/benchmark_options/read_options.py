@@ -37,9 +37,8 @@ def _sglang() -> Options:
         found.append(parser)
         raise SystemExit
 
-    with mock.patch.object(argparse.ArgumentParser, "parse_args", read):
-        with contextlib.suppress(SystemExit):
-            serving.cli_main()
+    with mock.patch.object(argparse.ArgumentParser, "parse_args", read), contextlib.suppress(SystemExit):
+        serving.cli_main()
     return _of_argparse(found[0])
 
 
