@@ -1,7 +1,6 @@
 """The loads of a test simulated as its tool sends them: percentiles beside the means of the closed form."""
 
-import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from app.domain.load_test import SimulatedRun
@@ -93,15 +92,15 @@ class AtRate:
 class Simulator:
     """Runs scenarios until a budget is spent; those that do not fit in are left out and counted."""
 
-    def __init__(self, slo: Slo | None, budget_s: float, patience_s: float) -> None:
-        self.slo, self.left_s = slo, budget_s
-        self.until_s = time.monotonic() + patience_s
+    def __init__(self, slo: Slo | None, budget_s: float, is_late: Callable[[], bool]) -> None:
+        """`budget_s` of computing, as `expected_cpu_s` puts it [s]; none more once `is_late`."""
+        self.slo, self.left_s, self.is_late = slo, budget_s, is_late
         self.num_left_out = 0
 
     def run(self, scenario: Scenario) -> SimulatedRun | None:
         """The figures of all seeds; None where the rest of the budget does not pay for it."""
         cost_s = expected_cpu_s(scenario)
-        if cost_s > self.left_s or time.monotonic() > self.until_s:
+        if cost_s > self.left_s or self.is_late():
             self.num_left_out += 1
             return None
         self.left_s -= cost_s

@@ -1,5 +1,6 @@
 """Load tests of a plan: model its replica, lay out the four tests, write their command lines."""
 
+import time
 from typing import Annotated
 
 from pydantic import Field
@@ -75,7 +76,8 @@ def load_tests(session: Session, catalog: Catalog, request: LoadTestRequest) -> 
     name = request.served_model or llm.hf_id or llm.slug
     prefix = round(lengths.prefix_hit_ratio * lengths.input_tokens)
     levels, knee = ramp_levels(performance)
-    simulator = Simulator(speed.slo, MOST_CPU_S, PATIENCE_S)
+    until_s = time.monotonic() + PATIENCE_S
+    simulator = Simulator(speed.slo, MOST_CPU_S, lambda: time.monotonic() > until_s)
     simulated = {
         each.concurrency: simulator.run(level_scenario(performance, each.concurrency, each.num_requests, prefix)) for each in levels
     }
