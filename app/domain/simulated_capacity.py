@@ -70,9 +70,10 @@ class SimulatedCapacity(Value):
     simulated_s: float
     """Time that passed in those runs, without their warm-up [s]."""
     replicas: int | None
-    """Fewest replicas that hold; None where no number does."""
+    """Fewest replicas that hold; None where no number does. Where they would take too long to simulate, as many as other limits need."""
     replicas_exact: SimulatedFigure | None
-    """Where the objectives are just held; low and high as sure as the intervals of the percentiles are."""
+    """Where the objectives are just held; low and high as sure as the intervals of the percentiles are. None where smaller fleets would
+    take too long to simulate."""
     replicas_approximated_ratio: float | None
     """Replicas by the approximation of the percentiles / replicas_exact; None where either has none."""
     most_request_rps: float | None
@@ -146,6 +147,8 @@ class Simulated:
         one_lost = None if replicas is None or replicas < 2 else size_of(trials.judged(float(replicas - 1)))
         runs, exact = trials.runs.values(), found.replicas_exact
         demand = trials.scenario.arrivals.request_rps
+        if found.is_upper:
+            exact = None
         most = None if exact is None or found.needed is None else found.needed.num_replicas / exact * demand
         return SimulatedCapacity(
             balancing=trials.balancing,
@@ -177,7 +180,7 @@ def _expected_time(found: PercentileIntervals, low_ratio: float, high_ratio: flo
 
 def _exact_figure(found: FoundSize) -> SimulatedFigure | None:
     """replicas x ((mean +- half the interval) / mean)^(1 / elasticity), of the objective that is closest."""
-    if found.replicas_exact is None or found.needed is None:
+    if found.replicas_exact is None or found.needed is None or found.is_upper:
         return None
     known = [each.found for each in found.needed.objectives if each.found is not None]
     at = found.needed.objectives

@@ -129,6 +129,8 @@ class FoundSize:
     """-d ln strain / d ln replicas."""
     line: "Bracket | None" = None
     """The sizes through which the line goes."""
+    is_upper: bool = False
+    """Smaller fleets were not looked at: `replicas_exact` is what the closed form says, no more than `needed`."""
 
 
 @dataclass(frozen=True)

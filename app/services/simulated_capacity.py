@@ -5,16 +5,17 @@ import threading
 import time
 from dataclasses import replace
 
-from app.domain.demand import Demand
+from app.domain.capacity import constraints_of
 from app.domain.errors import InvalidInput
 from app.domain.provenance import Note
-from app.domain.replica_speed import ReplicaSpeed
+from app.domain.rounding import ceil
 from app.domain.simulated_capacity import Simulated
 from app.domain.simulated_search import Range, Trials, search
 from app.domain.simulation import Run, simulate_seed
 from app.domain.simulation_pool import PoolModel
 from app.domain.simulation_replica import replica_of
 from app.domain.simulation_scenario import Scenario, expected_cpu_s
+from app.domain.sizing import Sizing
 from app.domain.units import plain, seconds
 from app.services.requests import CapacityRequest
 from app.services.simulated_scenario import kinds_of, scenario_of
@@ -49,11 +50,12 @@ def simulates(request: CapacityRequest) -> bool:
     return request.percentiles == "simulated" and objectives and named
 
 
-def simulated_of(request: CapacityRequest, speed: ReplicaSpeed | None, demand: Demand) -> tuple[Simulated | None, list[Note]]:
+def simulated_of(request: CapacityRequest, sizing: Sizing) -> tuple[Simulated | None, list[Note]]:
     """The fleet that holds the objectives by simulation; None, with a warning that says why, where it is not simulated.
 
     No warning where there is nothing to simulate: no modelled replica that serves, no objective that was not measured, or not asked for.
     """
+    speed, rate = sizing.speed, sizing.demand.request_rps
     if not simulates(request) or speed is None or speed.slo is None or not speed.serves:
         return None, []
     idle = speed.idle
@@ -65,13 +67,21 @@ def simulated_of(request: CapacityRequest, speed: ReplicaSpeed | None, demand: D
         num_requests=LEAST_REQUESTS, warm_up_ratio=WARM_UP_RATIO, seeds=[1],
     )  # fmt: skip
     whole = scenario_of(asked, [PoolModel(replica_of(performance))], kinds_of(request.workload), [])
-    in_flight = max(1.0, (held or idle).state.concurrency)
+    in_flight, first = max(1.0, (held or idle).state.concurrency), None if held is None else rate / held.request_rps
+    least = rate / (SATURATION_RATIO * speed.most_rps(performance.places))
 
     def under_way(request_rps: float) -> float:
         loaded = speed.at_rate(request_rps)
         return min(performance.places, CROWDED_RATIO * in_flight) if loaded is None else min(MOST_UNDER_WAY, loaded.state.concurrency)
 
-    scenario = _within_budget(whole, in_flight)
+    scenario, is_limited = _within_budget(whole, in_flight), False
+    if scenario is None and first is not None:
+        # Where other limits need more replicas, or one is more than enough, shorter runs at that size tell what counts.
+        needed = ceil(max(1.0, *(each.replicas_exact or 0.0 for each in constraints_of(sizing) if each.name != "slo")))
+        loaded = speed.at_rate(rate / needed)
+        if needed > first and loaded is not None:
+            in_flight, least, is_limited = max(1.0, loaded.state.concurrency), float(needed), True
+            scenario = _within_budget(whole, in_flight)
     if scenario is None:
         message = (
             f"Percentiles are approximated: about {plain(round(in_flight))} requests at once in a replica need longer runs than fit in "
@@ -88,11 +98,12 @@ def simulated_of(request: CapacityRequest, speed: ReplicaSpeed | None, demand: D
             raise InvalidInput("the search takes too long", field="/percentiles", value="simulated", expected="approximated")
 
     trials = Trials(scenario, speed.slo, request.balancing, under_way, run)
-    rate = demand.request_rps
-    first = None if held is None else rate / held.request_rps
-    within = Range(rate / (SATURATION_RATIO * speed.most_rps(performance.places)), max(1.0, rate / idle.request_rps))
+    within = Range(least, max(1.0, rate / idle.request_rps))
     with _TURNS:
-        return Simulated(trials, search(trials, first, within, rate * idle.state.e2e_s)), []
+        found = search(trials, first, within, rate * idle.state.e2e_s)
+    if is_limited and first is not None and found.needed is not None and found.needed.num_replicas == least:
+        found = replace(found, replicas_exact=first, line=None, is_upper=True)
+    return Simulated(trials, found), []
 
 
 def _within_budget(whole: Scenario, in_flight: float) -> Scenario | None:

@@ -161,8 +161,8 @@ def test_a_lost_replica_that_is_missed_is_said(client: TestClient) -> None:
 
 
 def test_runs_that_would_be_too_long_leave_the_approximation(client: TestClient) -> None:
-    workload = {"peak_rps": 100, "input_tokens": 100, "output_tokens": 4000}
-    found = ask(client, workload=workload, slo={"e2e_p95_s": 400}, deployment={"engine": "vllm", "max_num_seqs": 4096})
+    workload = {"peak_rps": 1000, "input_tokens": 100, "output_tokens": 200}
+    found = ask(client, workload=workload, slo={"e2e_p95_s": 60}, deployment={"engine": "vllm", "max_num_seqs": 4096})
     assert found["simulated"] is None
     assert found["expected"]["percentiles"] == "approximated"
     (said,) = (note["message"] for note in found["warnings"] if note["code"] == "percentiles_approximated")
@@ -203,3 +203,15 @@ def test_absurd_traffic_has_an_answer(client: TestClient, workload: dict[str, An
     found = response.json()
     exact = constraint(found)["replicas_exact"]
     assert exact is None or math.isfinite(exact)
+
+
+def test_where_one_replica_is_more_than_enough_it_is_simulated_as_it_is_loaded(client: TestClient) -> None:
+    """At the rate that just holds a loose objective, runs would be too long; at the traffic's they are not."""
+    more: dict[str, Any] = {"workload": {"peak_rps": 2, "input_tokens": 300, "output_tokens": 800}, "slo": {"ttft_p99_s": 5}}
+    found = ask(client, **more)
+    simulated, slo = found["simulated"], constraint(found)
+    assert (simulated["replicas"], simulated["replicas_exact"], simulated["fewer"]) == (1, None, None)
+    assert simulated["needed"]["holds"]
+    assert slo["replicas_exact"] < 0.5
+    assert slo["note"].startswith("approximated, and by simulation 1 replicas hold the objectives: ttft_p99 ")
+    assert slo["replicas_exact"] == constraint(ask(client, **more, percentiles="approximated"))["replicas_exact"]
