@@ -99,9 +99,9 @@ def test_simulate_gives_every_size_again(client: TestClient, answer: dict[str, A
     one = found[size]
     workload = {name: value for name, value in BODY["workload"].items() if name != "mean_rps"}
     body = BODY | {
-        "workload": workload | {"peak_rps": one["replica_rps"]},
-        "variation_ratio": one["replica_variation_ratio"],
-        "num_under_way": one["num_under_way"],
+        "workload": workload | {"peak_rps": one["request_rps"]},
+        "replicas": one["num_simulated_replicas"],
+        **{name: one[name] for name in ("variation_ratio", "num_under_way")},
         **{name: found[name] for name in ("num_requests", "warm_up_ratio", "seeds")},
     }
     again = client.post("/simulate", json=body).json()
@@ -136,9 +136,11 @@ def test_who_asks_for_the_approximation_has_it_with_the_bias_of_each_other(clien
 
 
 def test_replicas_that_are_chosen_at_random_are_no_fewer(client: TestClient, answer: dict[str, Any]) -> None:
-    at_random = ask(client, balancing="random")
-    assert at_random["simulated"]["needed"]["replica_variation_ratio"] == 1
-    assert constraint(at_random)["replicas_exact"] > constraint(answer)["replicas_exact"]
+    at_random, in_turn = (ask(client, balancing=how) for how in ("random", "round_robin"))
+    assert at_random["simulated"]["needed"]["variation_ratio"] == 1
+    assert {found["simulated"]["needed"]["num_simulated_replicas"] for found in (at_random, in_turn)} == {1}
+    assert answer["simulated"]["needed"]["num_simulated_replicas"] > 1
+    assert constraint(at_random)["replicas_exact"] > constraint(in_turn)["replicas_exact"] > constraint(answer)["replicas_exact"]
 
 
 def test_objectives_that_no_fleet_holds_say_the_floor(client: TestClient) -> None:
