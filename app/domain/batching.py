@@ -39,6 +39,7 @@ def whole_batches(serving: Serving, concurrency: float) -> LoadState:
         concurrency,
         batch,
         batch,
+        batch,
         decode,
         decode,
         0.0,

@@ -5,15 +5,15 @@ import math
 SOURCE = "delay busy period of a queue, https://doi.org/10.1002/9781119453765"
 
 
-def followed_s(decode_steps: float, decode_step_s: float, mean_step_s: float, longest_step_s: float, waited_s: float) -> float:
+def followed_s(decode_steps: float, decode_step_s: float, mean_step_s: float, longest_step_s: float, gathering_s: float) -> float:
     """What prompts that arrived while a request waited for its own add to its decoding [s].
 
-    The mean step x counts the prompts that arrive while sequences decode. Those that arrived in the W seconds before the first token are
-    computed then, too, and with those that arrive meanwhile they take W (x - d) / d, d the step without prompts: the busy period of a
+    The mean step x counts the prompts that arrive while sequences decode. Those that gathered in the W seconds before the first token
+    are computed then, too, and with those that arrive meanwhile they take W (x - d) / d, d the step without prompts: the busy period of a
     queue that starts with their work. At most every step is full of prompts; short of that the mean over exponential times is taken,
     L (1 - exp(-time / L)) with L = steps x (longest step - x). Source: `SOURCE`.
     """
-    added_s = waited_s * max(0.0, mean_step_s / decode_step_s - 1)
+    added_s = gathering_s * max(0.0, mean_step_s / decode_step_s - 1)
     if math.isinf(longest_step_s):
         return added_s if decode_steps else 0.0
     most_s = decode_steps * max(0.0, longest_step_s - mean_step_s)

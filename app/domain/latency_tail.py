@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal, NamedTuple
 
+from app.domain.arrivals import Wait
 from app.domain.decoding import followed_s, gamma_percentile, prompts_deviation_s
 from app.domain.length_spread import NORMAL, Spread
 from app.domain.load_state import LoadState
@@ -75,8 +76,7 @@ class Tails:
     """Percentiles of the times of a request under Poisson arrivals, from the means of a steady state.
 
     TTFT: mean + root of the sum of squares of what the percentile of each part lies above its mean: own prompt at that percentile of the
-    lengths, waiting behind prompts and for a place with exponential tails. Waiting behind prompts of different lengths is (1 + variance /
-    mean^2) times that behind equal ones (Pollaczek-Khinchine).
+    lengths, waiting behind prompts (`gamma_tail_s`) and for a place (`exponential_tail_s`).
     TPOT: see `_tpot`. E2E: mean + root of the sum of squares over TTFT, TPOT and the output length. Valid up to 80 % of the saturation
     within SIMULATED_RATIO; where prompts take more than two thirds of the time, TPOT comes out up to 1.5 times too low.
     """
@@ -87,15 +87,20 @@ class Tails:
     _deviations: dict[Level, TtftDeviations] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
-    def more_ahead_s(self) -> float:
-        """What prompts of different lengths add to the waiting behind them [s]."""
-        return self.prompts.inputs.variance_ratio * self.state.waiting.prompts_ahead_s
+    def _wait(self) -> Wait:
+        if self.state.wait is None:
+            raise ValueError("percentiles are those of a rate")
+        return self.state.wait
 
     @property
-    def waited_s(self) -> float:
-        """From the scheduler's first look at a request to its first token [s]."""
-        waiting = self.state.waiting
-        return waiting.residual_s + waiting.prefill_s + waiting.prompts_ahead_s + self.more_ahead_s
+    def more_ahead_s(self) -> float:
+        """What prompts of different lengths add to the waiting behind them [s]."""
+        return self.prompts.inputs.variance_ratio * self._wait.uneven_s
+
+    @property
+    def gathering_s(self) -> float:
+        """Until the first token, beyond a step: prompts that arrive meanwhile follow [s]."""
+        return self._wait.gathering_s + self.more_ahead_s
 
     @cached_property
     def followed_s(self) -> float:
@@ -103,7 +108,7 @@ class Tails:
         serving, state = self.prompts.mean, self.state
         if not self.more_ahead_s:
             return state.followed_s
-        return followed_s(serving.decode_steps, state.decode.total_s, state.step_s, state.longest_step_s, self.waited_s)
+        return followed_s(serving.decode_steps, state.decode.total_s, state.step_s, state.longest_step_s, self.gathering_s)
 
     @property
     def decoding_s(self) -> float:
@@ -124,7 +129,7 @@ class Tails:
     def deviations(self, level: Level) -> TtftDeviations:
         """What the percentile of TTFT is made of."""
         if level not in self._deviations:
-            self._deviations[level] = _ttft(self.prompts, self.state, self.more_ahead_s, level)
+            self._deviations[level] = _ttft(self.prompts, self.state, self._wait.prompts_s + self.more_ahead_s, level)
         return self._deviations[level]
 
     def percentile(self, name: TimeName, level: Level) -> float:
@@ -169,19 +174,39 @@ class Tails:
         return self._tail("e2e")
 
 
-def _ttft(prompts: Prompts, state: LoadState, more_ahead: float, level: Level) -> TtftDeviations:
+def _ttft(prompts: Prompts, state: LoadState, behind_s: float, level: Level) -> TtftDeviations:
     serving, waiting, own = prompts.mean, state.waiting, prompts.at(level)
     beside = 0.0 if serving.prefill_first else state.running / serving.groups
     own_s = own.prompt_s(beside) - waiting.prefill_s if own is not serving else 0.0
-    service_s = serving.alone_s
-    busy = 2 * waiting.prompts_ahead_s / (2 * waiting.prompts_ahead_s + service_s)
-    ahead_s = exponential_tail_s(waiting.prompts_ahead_s + more_ahead, busy, LEVELS[level])
+    ahead_s = gamma_tail_s(behind_s, _met_ratio(serving, state), prompts.inputs.variance_ratio, level)
     admission_s = 0.0
     if waiting.admission_s:
         places = serving.most_admitted
         chance = (state.admitted / places) ** (math.sqrt(2 * (places + 1)) - 1)
         admission_s = exponential_tail_s(waiting.admission_s, chance, LEVELS[level])
     return TtftDeviations(max(0.0, own_s), ahead_s, admission_s)
+
+
+def _met_ratio(serving: Serving, state: LoadState) -> float:
+    """Chance that a request meets prompts of others: share of the time in steps that compute any, or of the prompts alone."""
+    chunk_s = state.mixed.total_s - (state.decode.total_s if serving.prefill_first else 0.0)
+    return min(1.0, max(state.prompt_step_ratio * chunk_s / state.step_s, state.request_rps / serving.groups * serving.crowded_s))
+
+
+def gamma_tail_s(mean_s: float, chance: float, variance_ratio: float, level: Level) -> float:
+    """What a percentile of a wait lies above its mean by, when only a share `chance` waits, for times with a gamma distribution [s].
+
+    Those have the mean over `chance` and the variance (1 + V) / 2 x that squared, V the variance / mean^2 of what is waited for: 1 is the
+    wait of M/M/1, an exponential; 0 lies between the uniform residual of one service (1/3) and the wait in heavy traffic (1).
+
+    >>> round(gamma_tail_s(1.0, 0.5, 1.0, "p95"), 2)
+    3.56
+    """
+    if chance <= 1 - LEVELS[level]:
+        return 0.0
+    waited_s = mean_s / chance
+    deviates = NORMAL.inv_cdf(1 - (1 - LEVELS[level]) / chance)
+    return max(0.0, gamma_percentile(waited_s, waited_s * math.sqrt((1 + variance_ratio) / 2), deviates) - mean_s)
 
 
 def exponential_tail_s(mean_s: float, chance: float, share: float) -> float:
@@ -221,7 +246,7 @@ def _tpot(tails: Tails, level: Level) -> float:
     more = serving.step_s(running + deviates * averaged * math.sqrt(variance), 0) / decode_s - 1
     waited = tails.deviations(level)
     deviation = math.hypot(
-        prompts_deviation_s(steps * state.step_s, prompt_ratio, square, state.request_rps / serving.groups, tails.waited_s),
+        prompts_deviation_s(steps * state.step_s, prompt_ratio, square, state.request_rps / serving.groups, tails.gathering_s),
         prompt_ratio * math.hypot(waited.own_prompt_s, waited.prompts_ahead_s) / deviates,
     )
     mean_s, plain_s = tails.decoding_s, steps * decode_s

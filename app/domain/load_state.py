@@ -3,7 +3,19 @@
 import math
 from typing import NamedTuple
 
+from app.domain.arrivals import Wait
 from app.domain.step import IterationTime
+
+
+class StepTimes(NamedTuple):
+    """The steps of a load."""
+
+    plain_s: float
+    """Without prompts [s]."""
+    mean_s: float
+    """Mean over all [s]."""
+    often: float
+    """Steps with prompts per step that decodes."""
 
 
 class Interference(NamedTuple):
@@ -60,7 +72,9 @@ class LoadState(NamedTuple):
     admitted: float
     """Requests that have a place in the cache."""
     running: float
-    """Sequences that decode."""
+    """Sequences that decode, on average."""
+    sequences: float
+    """Those of the steps that one of them meets, itself among them."""
     decode: IterationTime
     """A step without prompt tokens."""
     mixed: IterationTime
@@ -78,6 +92,8 @@ class LoadState(NamedTuple):
     """TTFT + (output tokens - 1) x TPOT [s]."""
     request_rps: float
     """Requests that the replica finishes [requests/s]."""
+    wait: Wait | None = None
+    """At a rate: what a request meets that arrives."""
     followed_s: float = 0.0
     """At a rate: what prompts that arrived while a request waited for its own add to its decoding [s]."""
     longest_step_s: float = math.inf

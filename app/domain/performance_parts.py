@@ -55,28 +55,28 @@ def prefill_parts(performance: Performance) -> StepParts:
 
 def decode_parts(performance: Performance, state: LoadState) -> StepParts:
     """A step without prompt tokens."""
-    return _parts(state.decode, _ideal(performance, state.running, 0))
+    return _parts(state.decode, _ideal(performance, state.sequences, 0))
 
 
 def mixed_parts(performance: Performance, state: LoadState) -> StepParts:
     """A step with prompt tokens; a decode step and one of prompts together where the engine runs prompts first."""
     tokens = state.prompt_tokens_per_step
     if not performance.serving.prefill_first:
-        return _parts(state.mixed, _ideal(performance, state.running, tokens))
-    both = zip(_ideal(performance, state.running, 0), _ideal(performance, 0, tokens), strict=True)
+        return _parts(state.mixed, _ideal(performance, state.sequences, tokens))
+    both = zip(_ideal(performance, state.sequences, 0), _ideal(performance, 0, tokens), strict=True)
     return _parts(state.mixed, IterationTime(*(one + other for one, other in both)))
 
 
 def mean_parts(performance: Performance, state: LoadState) -> StepParts:
     """The mean step between two tokens, and its utilisation over time."""
-    decode, often = _ideal(performance, state.running, 0), state.prompt_step_ratio
+    decode, often = _ideal(performance, state.sequences, 0), state.prompt_step_ratio
     if not often:
         return _parts(state.decode, decode)
     if performance.serving.prefill_first:
         more = _ideal(performance, 0, state.prompt_tokens_per_step)
         mean = (one + often * other for one, other in zip(decode, more, strict=True))
     else:
-        mixed = _ideal(performance, state.running, state.prompt_tokens_per_step)
+        mixed = _ideal(performance, state.sequences, state.prompt_tokens_per_step)
         mean = (one + often * (other - one) for one, other in zip(decode, mixed, strict=True))
     return _parts(state.mean_step, IterationTime(*mean))
 

@@ -181,7 +181,7 @@ def speculation_of(performance: Performance, state: LoadState) -> Speculation | 
     """What speculative decoding brings at a state."""
     if performance.deployment.speculative is None:
         return None
-    share = state.running / performance.work.pp
+    share = state.sequences / performance.work.pp
     plain_step = performance.without_speculation().serving.step(share, 0).total_s
     return Speculation(
         tokens_per_step=performance.serving.tokens_per_step,

@@ -32,7 +32,7 @@ def performance_steps(performance: Performance, state: LoadState, request_rps: f
 
 def load_steps(performance: Performance, state: LoadState) -> list[Step]:
     """Constants, terms of a step, and the steps of this load without and with prompt tokens."""
-    share = state.running / performance.work.pp
+    share = state.sequences / performance.work.pp
     decoding = max(1.0, share)
     steps = [
         *constant_steps(performance.model, performance.step_class),
@@ -105,13 +105,10 @@ def _times(performance: Performance, state: LoadState, request_rps: float | None
 
 def _followed(performance: Performance, state: LoadState) -> Step:
     """What prompts that arrived while the request waited for its own add to its decoding."""
-    waiting, serving = state.waiting, performance.serving
+    serving = performance.serving
     decode, mixed = plain(state.decode.total_s), plain(state.mixed.total_s)
-    formula = "waited x prompt steps per step x (mixed_step_s - decode_step_s) / decode_step_s"
-    terms = (
-        f"({plain(waiting.residual_s)} + {plain(waiting.prefill_s)} + {plain(waiting.prompts_ahead_s)}) "
-        f"x {plain(state.prompt_step_ratio)} x ({mixed} - {decode}) / {decode}"
-    )
+    formula = "gathering x prompt steps per step x (mixed_step_s - decode_step_s) / decode_step_s"
+    terms = f"{plain(state.wait.gathering_s if state.wait else 0.0)} x {plain(state.prompt_step_ratio)} x ({mixed} - {decode}) / {decode}"
     longest_s = state.longest_step_s
     if not math.isinf(longest_s):
         most = f"{plain(serving.decode_steps)} x ({plain(longest_s)} - {plain(state.step_s)})"

@@ -5,9 +5,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
+from app.domain.arrivals import batches_between
 from app.domain.burst_start import start_share
-from app.domain.decoding import followed_s
-from app.domain.load_state import Interference, LoadState, WaitingTimes, mean_of_steps_s
+from app.domain.load_state import Interference, LoadState, StepTimes, WaitingTimes, mean_of_steps_s
+from app.domain.poisson_load import PoissonLoad
 from app.domain.step import IterationTime, StepTimer
 
 TOLERANCE = 1e-3
@@ -17,8 +18,6 @@ LEAST_RUNNING = 1.0
 """An engine without requests runs no steps: those that it runs decode at least one sequence, or prompts."""
 MOST_BATCHED = 1e6
 """Prompts that are computed together at most: as many as the token budget takes."""
-STEEP = 0.25
-"""Least 1 - slope that secants are drawn with: at most four times the difference ahead."""
 CROWDED = 0.9
 """Share of the waiting behind other prompts that a full pipeline of prompts keeps finite: prompts leave as others enter."""
 
@@ -111,9 +110,9 @@ class Serving:
     def _in_turn_s(self) -> float:
         """A request that is alone [s]."""
         decode_s = self.step_s(LEAST_RUNNING, 0)
-        steps = self.timer.constants.residual_iterations + self._held_steps(0) + self.decode_steps
-        outside_s, prompt_s = self._server_s(1) + steps * decode_s, self._own_prompt_s(LEAST_RUNNING)
-        return outside_s + self._own_prompt_s(self.decode_steps * decode_s / (outside_s + prompt_s))
+        steps = self.timer.constants.residual_iterations + self.held_steps(0) + self.decode_steps
+        outside_s, prompt_s = self.server_s(1) + steps * decode_s, self.own_prompt_s(LEAST_RUNNING)
+        return outside_s + self.own_prompt_s(self.decode_steps * decode_s / (outside_s + prompt_s))
 
     def closed(self, concurrency: float) -> LoadState:
         """Steady state with `concurrency` requests in the system, each followed by the next as it ends.
@@ -137,31 +136,52 @@ class Serving:
             running = min(max(running - change / min(slope, -0.5), 0.0), share)
         return state.within(admitted * self._in_turn_s) if admitted > 1 else state
 
-    def _prompts_in_steps(self, lam: float) -> tuple[float, float]:
-        """(steps with prompts per decode step, prompt tokens of each) at `lam` prompts per step.
+    @cached_property
+    def most_together(self) -> float:
+        """Prompts that a step of prompts alone takes."""
+        return min(self.token_budget / self.computed_tokens, MOST_BATCHED)
+
+    @cached_property
+    def next_prompt_s(self) -> float:
+        """What one prompt more adds to a step of prompts alone [s]."""
+        most = self.most_together
+        return (most * self.crowded_s - self.alone_s) / (most - 1) if most > 1 else self.crowded_s
+
+    def _prompts_in_steps(self, lam: float, random_s: float | None) -> tuple[float, float]:
+        """(steps with prompts per decode step, prompt tokens of each) at `lam` prompts per decode step.
 
         Mixed steps: a share f = min(1, max(1 - exp(-lam m), lam I / budget)) of the steps carries min(lam I / f, budget) tokens.
-        Prefill first: lam x m steps of I / m tokens come between two decode steps.
+        Prefill first: lam x m of I / m tokens; of whole prompts that arrive at random `batches_between` steps of `random_s` that decode.
         """
         steps, tokens = self.prefill_steps, self.computed_tokens
-        if self.prefill_first:
-            return lam * steps, tokens / steps
         arriving = lam * tokens
+        if self.prefill_first:
+            often = lam * steps
+            if random_s is not None and steps == 1:
+                often = batches_between(random_s, self.alone_s, self.next_prompt_s, lam, self.most_together)
+            return often, arriving / often if often else tokens / steps
         often = min(1.0, max(-math.expm1(-lam * steps), arriving / self.token_budget))
         return often, min(arriving / often if often else tokens / steps, self.token_budget)
 
-    def _interference(self, running: float, lam: float) -> Interference:
+    def interference(self, sequences: float, lam: float, *, at_random: bool = False) -> Interference:
         """Steps without and with prompts at `lam` prompts per step, and how often prompts interfere."""
-        often, carried = self._prompts_in_steps(lam)
-        decode = self.step(running, 0)
+        decode = self.step(sequences, 0)
+        often, carried = self._prompts_in_steps(lam, decode.total_s if at_random else None)
         if not self.prefill_first:
-            mixed = self.step(running, carried)
+            mixed = self.step(sequences, carried)
             square = (1 - often) * decode.total_s**2 + often * mixed.total_s**2
             mean_s = (1 - often) * decode.total_s + often * mixed.total_s
             return Interference(decode, mixed, carried, often, often * mixed.total_s, square / mean_s)
         chunk = self.step(0, carried)
         both = IterationTime(*(one + other for one, other in zip(decode, chunk, strict=True)))
         return Interference(decode, both, carried, often, often * chunk.total_s, decode.total_s)
+
+    def steps_s(self, sequences: float, lam: float) -> StepTimes:
+        """The totals of `interference` alone, where prompts arrive at random."""
+        plain_s = self.step_s(sequences, 0)
+        often, tokens = self._prompts_in_steps(lam, plain_s)
+        mixed_s = plain_s + self.step_s(0, tokens) if self.prefill_first else self.step_s(sequences, tokens)
+        return StepTimes(plain_s, mean_of_steps_s(plain_s, mixed_s, often), often)
 
     def _start_share(self, admitted: float, alone: float, decode_s: float) -> float:
         """Share of a burst of prompts that the mean request of a run waits for; 0 in the steady state."""
@@ -170,7 +190,7 @@ class Serving:
         spread_s = self.length_width_ratio * self.output_tokens / self.tokens_per_step * decode_s
         return start_share(self.num_waves, admitted / self.groups * alone, spread_s, in_turn=self.prefill_first)
 
-    def _server_s(self, concurrency: float) -> float:
+    def server_s(self, concurrency: float) -> float:
         """Outside the engine's steps: request + concurrency x per request + input x per token [s]."""
         constants = self.timer.constants
         return constants.request_s + constants.request_concurrency_s * concurrency + constants.input_token_s * self.input_tokens
@@ -178,16 +198,16 @@ class Serving:
     def _residual_s(self, found: Interference, lam: float) -> float:
         """(residual iterations + steps held) x t(B, 0) + half of what the mean square of the steps is above it [s]."""
         decode_s = found.decode.total_s
-        steps = self.timer.constants.residual_iterations + self._held_steps(lam)
+        steps = self.timer.constants.residual_iterations + self.held_steps(lam)
         return steps * decode_s + max(0.0, found.square_ratio - decode_s) / 2
 
-    def _held_steps(self, lam: float) -> float:
+    def held_steps(self, lam: float) -> float:
         """Steps that the scheduler lets pass before it looks at a prompt, or computes it: (poll interval - 1) / 2 + w (1 + w lam / 2) /
         (1 + w lam), w those for which the first prompt waits for others: as many as arrive meanwhile wait half."""
         gathered = self.batch_wait_steps * lam
         return (self.poll_interval_steps - 1) / 2 + self.batch_wait_steps * (1 + gathered / 2) / (1 + gathered)
 
-    def _own_prompt_s(self, running: float) -> float:
+    def own_prompt_s(self, running: float) -> float:
         """Steps that compute a prompt: beside the running sequences, unless prompts run first [s]."""
         return self.prompt_s(0 if self.prefill_first else running)
 
@@ -200,19 +220,19 @@ class Serving:
         + start share x behind, behind = (A - 1) / 2 x a prompt of the burst
         + admission (C - A) / A x (TTFT without it + decode steps x step); of a single wave half of that.
         """
-        found = self._interference(running, lam)
+        found = self.interference(running, lam)
         decode, mixed = found.decode, found.mixed
         share = self._start_share(admitted, alone, decode.total_s)
         often = (1 - share / 2) * found.often
         step_s = decode.total_s + often * (mixed.total_s - decode.total_s)
-        prompt_s = self._own_prompt_s(running)
+        prompt_s = self.own_prompt_s(running)
         behind_s = max(0.0, admitted / self.groups - 1) / 2 * alone
         busy = min(1.0, found.busy_s / step_s)
         ahead_s = self.timer.constants.prefill_queue_ratio * busy / (1 - CROWDED * busy) * min(alone, prompt_s) / 2
         # More prompts than mixed steps take: a request lasts as many steps as the prompts of all others need.
         excess_steps = admitted / self.groups * self.computed_tokens / self.token_budget - self.decode_steps - self.prefill_steps
         waiting = WaitingTimes(
-            self._server_s(concurrency),
+            self.server_s(concurrency),
             self._residual_s(found, lam),
             prompt_s,
             max(min(ahead_s, behind_s), 0.0 if self.prefill_first else excess_steps * step_s),
@@ -225,76 +245,14 @@ class Serving:
             # Of a single wave nobody comes after: the mean request waits for half of those without a place.
             half = 0.5 if self.num_waves is not None and self.num_waves <= 1 else 1.0
             waiting = waiting._replace(admission_s=half * (concurrency - admitted) / admitted * inside_s)
+        running *= self.groups
         steps = decode, mixed, found.prompt_tokens, often, step_s, step_s / self.tokens_per_step
-        return LoadState(concurrency, admitted, running * self.groups, *steps, waiting, waiting.ttft_s + decode_s, admitted / inside_s)
+        return LoadState(concurrency, admitted, running, running, *steps, waiting, waiting.ttft_s + decode_s, admitted / inside_s)
 
     def open(self, request_rps: float) -> LoadState | None:
-        """Steady state under Poisson arrivals; None where requests arrive faster than the replica ends them.
-
-        With r requests/s of a group, a step of x seconds meets lam = r x prompts and B = r x decode steps x x sequences: x = step(B, lam)
-        is solved by secants from below. Decoding: decode steps x x + `decoding.followed_s`. Waiting for a place is that of A servers
-        (Sakasegawa, https://doi.org/10.1007/BF02532775), behind other prompts that of one server (Pollaczek-Khinchine).
-        """
-        rate = request_rps / self.groups
-        if rate * self.crowded_s >= 1:
-            return None  # Prompts alone outrun the replica: steps that hold all that arrives meanwhile would grow without end.
-        before = self.step_s(0, 0)
-        value = found = self._mean_step_s(rate * before)
-        for _ in range(MOST_ROUNDS):
-            after = self._mean_step_s(rate * value)
-            slope = (after - found) / (value - before) if value != before else 0.0
-            if rate * self.decode_steps * value > self.most_admitted or rate * value > MOST_BATCHED:
-                return None
-            if abs(after - value) <= TOLERANCE * value * min(1.0, max(1 - slope, TOLERANCE)):
-                break
-            # Where steps grow as fast as what arrives meanwhile there may be a steady state further up: experts that few tokens touch.
-            before, found, value = value, after, value + (after - value) / max(1 - slope, STEEP)
-        else:
-            return None
-        return self._at_rate(request_rps, after)
+        """Steady state under Poisson arrivals, see `PoissonLoad`; None where requests arrive faster than the replica ends them."""
+        return PoissonLoad(self).at_rate(request_rps)
 
     def at_prompts_per_step(self, num_prompts: float) -> LoadState | None:
-        """The same at the rate at which so many prompts arrive per step of a group, which needs no fixed point.
-
-        r = prompts / step(prompts x decode steps, prompts), per group.
-        """
-        between = self._interference(num_prompts * self.decode_steps, num_prompts)
-        step_s = between.mean_step_s
-        return self._at_rate(num_prompts / step_s * self.groups, step_s, between)
-
-    def _mean_step_s(self, lam: float) -> float:
-        """Mean step when `lam` prompts arrive per step, with the lam x decode steps sequences that they become [s]."""
-        running, (often, tokens) = lam * self.decode_steps, self._prompts_in_steps(lam)
-        decode_s = self.step_s(running, 0)
-        mixed_s = decode_s + self.step_s(0, tokens) if self.prefill_first else self.step_s(running, tokens)
-        return mean_of_steps_s(decode_s, mixed_s, often)
-
-    def _at_rate(self, request_rps: float, step_s: float, between: Interference | None = None) -> LoadState | None:
-        """Waiting and times where a step takes so long; `between` are the steps where they are at hand."""
-        rate = request_rps / self.groups
-        running, lam, alone, busy = rate * self.decode_steps * step_s, rate * step_s, self.alone_s, rate * self.crowded_s
-        if busy >= 1 or (not self.prefill_first and lam * self.computed_tokens > self.token_budget):
-            return None
-        found = between or self._interference(running, lam)
-        mean_step_s = found.mean_step_s
-        server_s, residual_s, prompt_s = self._server_s(1), self._residual_s(found, lam), self._own_prompt_s(running)
-        ahead_s = busy / (1 - busy) * alone / 2
-        waited_s, longest_s = residual_s + prompt_s + ahead_s, self.longest_step_s(running)
-        following_s = followed_s(self.decode_steps, found.decode.total_s, mean_step_s, longest_s, waited_s)
-        decode_s = self.decode_steps * mean_step_s + following_s
-        inside_s = server_s + waited_s + decode_s
-        more_s = self.timer.constants.request_concurrency_s * (request_rps * inside_s - 1)
-        inside_s += more_s
-        load, admission_s, places = request_rps * inside_s, 0.0, self.most_admitted
-        if load >= places:
-            return None
-        if not math.isinf(places):
-            use = load / places
-            admission_s = use ** (math.sqrt(2 * (places + 1)) - 1) / (places * (1 - use)) * inside_s
-        waiting = WaitingTimes(server_s + more_s, residual_s, prompt_s, ahead_s, 0.0, admission_s)
-        e2e_s = waiting.ttft_s + decode_s
-        tpot_s = decode_s / (self.output_tokens - 1) if self.decode_steps else mean_step_s / self.tokens_per_step
-        steps = found.decode, found.mixed, found.prompt_tokens, found.often, mean_step_s
-        return LoadState(
-            request_rps * e2e_s, load, running * self.groups, *steps, tpot_s, waiting, e2e_s, request_rps, following_s, longest_s
-        )
+        """The same at the rate at which so many prompts arrive per step of a group, which needs no fixed point."""
+        return PoissonLoad(self).at_prompts_per_step(num_prompts)

@@ -22,7 +22,12 @@ _FORMULAS = {
     "start_s": "half of the prompts of the burst x share of the waves of the run that still start together",
     "admission_s": "requests without a place / requests with one x time inside; at a rate, the wait for one of several servers",
 }
-_AT_A_RATE = {"prompts_ahead_s": "prompts that arrived before: busy / (1 - busy) x prompt alone / 2, busy = requests/s x prompt among many"}
+_AT_A_RATE = {
+    "residual_s": "(residual_iterations - 0.5 + steps held) x decode step beside the running sequences + chance that the engine is at work"
+    " x mean square of the steps / mean step / 2",
+    "prompts_ahead_s": "prompts that arrived in the same step x what each adds to it; or, where longer, those in line by the token budget:"
+    " busy x service / (2 (1 - busy)), with half of a step without prompts for half of the one met",
+}
 
 
 def waiting_steps(serving: Serving, state: LoadState, request_rps: float | None) -> Iterator[Step]:
@@ -56,15 +61,24 @@ def _prefill(serving: Serving, state: LoadState, _: float | None) -> Terms:
     return serving.prefill_steps * one_s, f"{serving.prefill_steps} x {plain(one_s)}"
 
 
-def _ahead(serving: Serving, _: LoadState, request_rps: float | None) -> Terms:
-    if request_rps is None:
+def _ahead(_: Serving, state: LoadState, __: float | None) -> Terms:
+    found = state.wait
+    if found is None or found.line.busy_ratio > BUSIEST:
         return None
-    rate, crowded_s, alone_s = request_rps / serving.groups, serving.crowded_s, serving.alone_s
-    busy = rate * crowded_s
-    if busy > BUSIEST:
+    if not found.in_line:
+        return found.num_others * found.other_s, f"{plain(found.num_others)} x {plain(found.other_s)}"
+    busy, line = plain(found.busy_ratio), found.line
+    queue = f"{plain(line.busy_ratio)} x {plain(line.service_s)} / (2 x (1 - {plain(line.busy_ratio)}))"
+    return found.ahead_s, f"{queue} + {busy} x ({plain(found.plain_s)} - {plain(found.met_s)}) / 2"
+
+
+def _residual(_: Serving, state: LoadState, __: float | None) -> Terms:
+    found = state.wait
+    if found is None:
         return None
-    text = f"{plain(rate)} x {plain(crowded_s)}"
-    return busy / (1 - busy) * alone_s / 2, f"{text} / (1 - {text}) x {plain(alone_s)} / 2"
+    steps = (state.waiting.residual_s - found.residual_s) / found.plain_s
+    text = f"{plain(steps)} x {plain(found.plain_s)} + {plain(found.busy_ratio)} x {plain(found.met_s)} / 2"
+    return state.waiting.residual_s, text
 
 
 def _admission(_: Serving, state: LoadState, request_rps: float | None) -> Terms:
@@ -75,4 +89,4 @@ def _admission(_: Serving, state: LoadState, request_rps: float | None) -> Terms
     return value, f"({plain(state.concurrency)} - {plain(state.admitted)}) / {plain(state.admitted)} x {plain(inside_s)}"
 
 
-_TERMS = {"server_s": _server, "prefill_s": _prefill, "prompts_ahead_s": _ahead, "admission_s": _admission}
+_TERMS = {"server_s": _server, "residual_s": _residual, "prompts_ahead_s": _ahead, "prefill_s": _prefill, "admission_s": _admission}

@@ -15,7 +15,7 @@ SECONDS = st.floats(1e-4, 10)
 def test_what_follows_is_at_most_steps_full_of_prompts(steps: float, decode: float, more: float, longest: float, waited: float) -> None:
     mean_s = decode * (1 + more)
     found = followed_s(steps, decode, mean_s, mean_s + longest, waited)
-    assert 0 <= found <= steps * longest * (1 + 1e-9) + 1e-12
+    assert 0 <= found <= steps * longest * (1 + 1e-9) + steps * mean_s * 1e-15 + 1e-12
     assert found <= waited * more * (1 + 1e-6) + 1e-12
     assert found <= followed_s(steps, decode, mean_s, mean_s + longest, waited + 1) + 1e-12
 

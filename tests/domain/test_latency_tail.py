@@ -21,6 +21,10 @@ CASES = {
 }
 
 
+LOADED_RATIO = 1.2
+"""Where prompts do not take most of the time; elsewhere SIMULATED_RATIO."""
+
+
 def replica(prompt: float, output: float) -> Serving:
     """Without what only measurements know: a request meets half a step on average, and nothing outside the engine."""
     engine = CATALOG.engine("vllm")
@@ -53,7 +57,7 @@ def test_tails_are_those_of_a_replica_stepped_through(case: str, load_ratio: flo
     for name in ("ttft", "tpot", "e2e"):
         tail = getattr(found, name)
         for level, share in LEVELS.items():
-            assert 0.95 <= times.percentile(name, share) / tail.at(level) <= SIMULATED_RATIO, (name, level)
+            assert 0.95 <= times.percentile(name, share) / tail.at(level) <= LOADED_RATIO, (name, level)
 
 
 @pytest.mark.slow
