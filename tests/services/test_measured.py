@@ -139,3 +139,9 @@ def test_what_is_not_understood_is_refused_at_its_place(body: dict[str, Any], pl
     with pytest.raises(ValidationError) as refused:
         DiagnoseRequest.model_validate(body)
     assert place in [fault["loc"] for fault in refused.value.errors()]
+
+
+def test_a_deployment_of_the_baseline_says_nothing_without_the_baseline() -> None:
+    request = {"metrics": {"tpot_mean_s": 0.04}, "deployment": {"tp": 2}, "baseline_deployment": {"tp": 1}}
+    codes = [{note.code for note in ask(**each).warnings} for each in (request, {**request, "baseline": {"tpot_mean_s": 0.04}})]
+    assert ["baseline_missing" in each for each in codes] == [True, False]
