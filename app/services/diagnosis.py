@@ -148,8 +148,8 @@ def diagnose(catalog: Catalog, rules: Sequence[Rule], request: DiagnoseRequest) 
 
 
 def _with_what_was_read(answer: Diagnosis, found: Measured, request: DiagnoseRequest) -> Diagnosis:
-    baseline = request.baseline or Metrics()
-    unread = [*found.unread, *baseline.unread]
+    others = [given for given in (request.baseline, request.lightest) if given is not None]
+    unread = [*found.unread, *(name for given in others for name in given.unread)]
     warnings = [*answer.warnings, *(note for note in found.notes if note.code in _DOUBTS)]
     if unread:
         more = f" and {len(unread) - MAX_NAMED_UNREAD} more" if len(unread) > MAX_NAMED_UNREAD else ""
@@ -159,7 +159,7 @@ def _with_what_was_read(answer: Diagnosis, found: Measured, request: DiagnoseReq
     if request.baseline_deployment is not None and request.baseline is None:
         message = "baseline_deployment was not used: how an engine ran is compared only beside what it showed, in baseline."
         warnings.append(Note(code="baseline_missing", message=message))
-    assumptions = [note for note in (*found.notes, *baseline.reading_notes) if note.code not in _DOUBTS]
+    assumptions = [note for note in (*found.notes, *(note for given in others for note in given.reading_notes)) if note.code not in _DOUBTS]
     return answer.model_copy(
         update={
             "assumptions": [*answer.assumptions, *assumptions],

@@ -44,7 +44,7 @@ class Bound(NamedTuple):
 
 BOUNDS = {
     ("closed, lengths of benchmarks", "tpot_p99"): Bound(32, 0.88, 0.96, 1.0),
-    ("closed, lengths of benchmarks", "ttft_p99"): Bound(32, 0.92, 1.02, 0.71),
+    ("closed, lengths of benchmarks", "ttft_p99"): Bound(32, 0.92, 1.02, 0.68),
     ("closed, lengths of conversations", "tpot_p99"): Bound(28, 0.9, 0.98, 1.0),
     ("closed, lengths of conversations", "ttft_p99"): Bound(28, 1.33, 1.43, 0.67),
     ("open", "tpot_p99"): Bound(30, 0.65, 0.74, 0.5),
@@ -52,7 +52,11 @@ BOUNDS = {
     ("open", "ttft_p99"): Bound(56, 0.34, 0.42, 0.28),
 }
 """What is reached with the constants of the catalog; they follow each other. How many of the open rows were sent faster than they could be
-served, where a few percent of the rate decide the tail, was not counted."""
+served, where a few percent of the rate decide the tail, was not counted.
+
+The 0.68 was 0.71 while SGLang was simulated as if it took whoever fits and preempted the youngest. With its own admission one row
+(dstack-r1-on-0048: 128 requests of equal lengths where the estimated pool holds 102) went from 1.1 to 2.3 times the recorded P99 TTFT, and
+its P99 TPOT from 1.13 to 0.97 times; its median TTFT is half of the recorded one in both, so that the 1.1 was chance."""
 
 
 def is_natural(record: LoadRecord) -> bool:

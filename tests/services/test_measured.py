@@ -114,6 +114,14 @@ def test_rules_that_do_not_fire_are_listed_on_request() -> None:
     assert none.findings == both.findings
 
 
+@pytest.mark.parametrize("where", ["baseline", "lightest"])
+def test_names_that_are_not_read_beside_the_metrics_are_said(where: str) -> None:
+    answer = ask(metrics={"ttft_p95_s": 1}, **{where: {"strange": 1, "ttft_p50_ms": 300}})
+    (warning,) = [note for note in answer.warnings if note.code == "metric_not_read"]
+    assert "'strange'" in warning.message
+    assert "ttft_p50_ms 300 is read as ttft_p50_s 0.3." in [note.message for note in answer.assumptions]
+
+
 def test_names_that_are_not_read_are_said_in_bounded_length() -> None:
     answer = ask(metrics={f"strange_{number}": 1 for number in range(1000)} | {"ttft_p50_ms": 300})
     (warning,) = [note for note in answer.warnings if note.code == "metric_not_read"]
