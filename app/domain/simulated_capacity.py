@@ -87,7 +87,7 @@ class SimulatedCapacity(Value):
     fewer: SimulatedSize | None
     """The next smaller fleet that was looked at, which does not hold: one replica less, but of more than 50 up to 2 % less."""
     all_serving: SimulatedSize | None
-    """The fleet with redundancy and spare replicas; None where it is not sized."""
+    """The fleet with redundancy and spare replicas; None where it is not sized, or more crowded than runs of this length show."""
     one_lost: SimulatedSize | None
     """The same with one replica lost, once its requests are spread; None of a single replica."""
 
@@ -141,12 +141,16 @@ class Simulated:
             objectives=objectives,
         )
 
+    def _size(self, replicas: int) -> SimulatedSize | None:
+        trials, size = self.trials, float(replicas)
+        was_simulated = (size, trials.scenario.seeds[-1]) in trials.runs
+        return size_of(trials.judged(size)) if replicas and (was_simulated or trials.is_long_enough(size)) else None
+
     def answer(self, approximated: float | None, replicas: int | None) -> SimulatedCapacity:
         """The block of the answer; `approximated` is what the closed form needs, `replicas` the fleet with its reserve."""
         trials, found = self.trials, self.found
         needed = found.needed or found.idle
-        all_serving = None if replicas is None else size_of(trials.judged(float(replicas)))
-        one_lost = None if replicas is None or replicas < 2 else size_of(trials.judged(float(replicas - 1)))
+        all_serving, one_lost = (self._size(each) for each in ((replicas, replicas - 1) if replicas is not None else (0, 0)))
         runs, exact = trials.runs.values(), found.replicas_exact
         demand = trials.scenario.arrivals.request_rps
         if found.is_upper:
@@ -251,10 +255,10 @@ def simulated_notes(simulated: Simulated) -> list[Note]:
         "round_robin": "in turn (round robin)",
         "random": "at random",
     }[trials.balancing]
-    which = f"up to {trials.group} replicas" if trials.group > 1 else "one replica"
+    which = f"up to {trials.group} replicas of each fleet are" if trials.group > 1 else "one replica of each fleet is"
     message = (
-        f"Percentiles are simulated: requests arrive at random (Poisson), a balancer sends them {shared}, and {which} of each fleet "
-        f"are stepped through {len(trials.scenario.seeds)} runs of {trials.scenario.num_requests} requests."
+        f"Percentiles are simulated: requests arrive at random (Poisson), a balancer sends them {shared}, and {which} "
+        f"stepped through {len(trials.scenario.seeds)} runs of {trials.scenario.num_requests} requests."
     )
     variants = "prefix_cache_effect and pools are approximated, so that their rows compare with each other: `percentiles` says more."
     return [Note(code="percentiles_simulated", message=message), Note(code="variants_approximated", message=variants)]

@@ -78,6 +78,8 @@ class Trials:
     """Replicas that share their requests by load, at most."""
     under_way: Callable[[float], float]
     """Requests in one replica at a rate, about: a run starts with them."""
+    most_under_way: float
+    """For which runs are long enough, in one replica: a more crowded size starts with so many, and may end before it is full."""
     run: Callable[[Scenario, int], Run]
     """Runs a seed; may raise to end the search."""
     runs: dict[tuple[float, int], Run] = field(default_factory=dict)
@@ -92,6 +94,10 @@ class Trials:
         objectives = objectives_of(self.slo, result)
         return Trial(num_replicas, scenario, result, objectives, strain_of(scenario.arrivals, result, objectives))
 
+    def is_long_enough(self, num_replicas: float) -> bool:
+        """Whether runs show what so many replicas come to."""
+        return self.under_way(self.scenario.arrivals.request_rps / num_replicas) <= self.most_under_way
+
     def judged(self, num_replicas: float) -> Trial:
         """The fleet at a size, by all seeds."""
         return self.at(num_replicas, len(self.scenario.seeds))
@@ -104,7 +110,7 @@ class Trials:
         share, variation = together / num_replicas, whole.variation_ratio
         if self.balancing != "random" and share < 1:
             variation = max(LEAST_VARIATION, variation * math.sqrt(share))
-        under_way = round(together * self.under_way(whole.request_rps / num_replicas))
+        under_way = round(together * min(self.most_under_way, self.under_way(whole.request_rps / num_replicas)))
         arrivals = Arrivals(exact(whole.request_rps * share), variation, num_under_way=under_way)
         pools = (replace(self.scenario.pools[0], num_replicas=together, balancing=BALANCER),)
         return replace(self.scenario, pools=pools, arrivals=arrivals)

@@ -1,12 +1,12 @@
 """Simulating the fleets of `/capacity`: how much is simulated within the time of an answer, and when percentiles stay approximated."""
 
+import math
 import os
 import threading
 import time
 from dataclasses import replace
 
 from app.domain.capacity import constraints_of
-from app.domain.errors import InvalidInput
 from app.domain.provenance import Note
 from app.domain.rounding import ceil
 from app.domain.simulated_capacity import Simulated
@@ -35,7 +35,7 @@ MOST_TOGETHER, ENOUGH_TOGETHER = 8, 4
 """Replicas of a fleet that share their requests by load in a simulation: more change little (`tests/domain/test_simulated_search.py`)."""
 MOST_UNDER_WAY = 10_000
 CROWDED_RATIO = 2.0
-"""Requests under way where the closed form has the replica outrun / those at which it holds the objectives."""
+"""Requests under way in the most crowded size / those at which the closed form holds the objectives."""
 SATURATION_RATIO = 1.1
 """Rates up to so much above the saturation of the closed form are looked at."""
 WARM_UP_RATIO = 0.2
@@ -43,6 +43,10 @@ PATIENCE_S = 60.0
 """A search that takes longer ends [s]."""
 _TURNS = threading.BoundedSemaphore(max(1, (os.cpu_count() or 2) // 2))
 """As many searches at once as half of the cores, whichever route asks: other threads go on."""
+
+
+class _TooLongError(Exception):
+    """A search that does not end in time."""
 
 
 def simulates(request: CapacityRequest) -> bool:
@@ -74,8 +78,7 @@ def simulated_of(request: CapacityRequest, sizing: Sizing) -> tuple[Simulated | 
 
     def under_way(request_rps: float) -> float:
         loaded = speed.at_rate(request_rps)
-        crowded = min(performance.places, CROWDED_RATIO * in_flight)
-        return min(MOST_UNDER_WAY / MOST_TOGETHER, crowded if loaded is None else loaded.state.concurrency)
+        return performance.places if loaded is None else loaded.state.concurrency
 
     scenario, is_limited = _within_budget(whole, in_flight, request.balancing), False
     if scenario is None and first is not None:
@@ -91,20 +94,27 @@ def simulated_of(request: CapacityRequest, sizing: Sizing) -> tuple[Simulated | 
             f"{seconds(MOST_CPU_S)} of computing. POST /simulate simulates a fleet of a given size."
         )
         return None, [Note(code="percentiles_approximated", message=message)]
-    until_s = time.monotonic() + PATIENCE_S
+    deadline_s = [math.inf]
 
     def run(scenario: Scenario, seed: int) -> Run:
         return simulate_seed(scenario, seed, watch)
 
     def watch(_: float) -> None:
-        if time.monotonic() > until_s:
-            raise InvalidInput("the search takes too long", field="/percentiles", value="simulated", expected="approximated")
+        if time.monotonic() > deadline_s[0]:
+            raise _TooLongError
 
     group = 1 if request.balancing != "least_loaded" else _group(scenario, in_flight)
-    trials = Trials(scenario, speed.slo, request.balancing, group, under_way, run)
+    most = min(MOST_UNDER_WAY / MOST_TOGETHER, CROWDED_RATIO * in_flight)
+    trials = Trials(scenario, speed.slo, request.balancing, group, under_way, most, run)
     within = Range(least, max(1.0, rate / idle.request_rps))
     with _TURNS:
-        found = search(trials, first, within, rate * idle.state.e2e_s)
+        deadline_s[0] = time.monotonic() + PATIENCE_S
+        try:
+            found = search(trials, first, within, rate * idle.state.e2e_s)
+        except _TooLongError:
+            message = f"Percentiles are approximated: the simulation was not done after {seconds(PATIENCE_S)}."
+            return None, [Note(code="percentiles_approximated", message=message)]
+        deadline_s[0] = math.inf  # the sizes that the answer adds are less crowded
     if is_limited and first is not None and found.needed is not None and found.needed.num_replicas == least:
         found = replace(found, replicas_exact=first, line=None, is_upper=True)
     return Simulated(trials, found), []

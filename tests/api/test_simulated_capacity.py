@@ -217,3 +217,18 @@ def test_where_one_replica_is_more_than_enough_it_is_simulated_as_it_is_loaded(c
     assert slo["replicas_exact"] < 0.5
     assert slo["note"].startswith("approximated, and by simulation 1 replicas hold the objectives: ttft_p99 ")
     assert slo["replicas_exact"] == constraint(ask(client, **more, percentiles="approximated"))["replicas_exact"]
+
+
+def test_a_search_that_does_not_end_in_time_leaves_the_approximation(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(simulated_capacity, "PATIENCE_S", 0.0)
+    found = ask(client)
+    assert found["simulated"] is None
+    assert "percentiles_approximated" in codes(found)
+
+
+def test_a_fleet_more_crowded_than_runs_show_has_no_simulated_times(client: TestClient) -> None:
+    """No number holds the objective, so that other limits size the fleet: many requests at once, where the search had one in a replica."""
+    found = ask(client, workload={"peak_rps": 100, "input_tokens": 100, "output_tokens": 2000}, slo={"tpot_p95_s": 0.001})
+    assert found["simulated"]["replicas"] is None
+    assert found["simulated"]["all_serving"] is None
+    assert found["expected"] is None or found["expected"]["percentiles"] == "approximated"

@@ -26,7 +26,7 @@ def scenario(
 
 
 def trials(rps: float, slo: Slo, balancing: Splitting = "round_robin", group: int = 1) -> Trials:
-    return Trials(scenario(rps), slo, balancing, group, lambda _: 0.0, simulate_seed)
+    return Trials(scenario(rps), slo, balancing, group, lambda _: 0.0, 100.0, simulate_seed)
 
 
 @pytest.mark.parametrize("num_replicas", [2, 5])
