@@ -70,7 +70,8 @@ def _ahead(_: Serving, state: LoadState, __: float | None) -> Terms:
     busy, line = plain(found.busy_ratio), found.line
     queue = f"{plain(line.busy_ratio)} x {plain(line.service_s)} / (2 x (1 - {plain(line.busy_ratio)}))"
     # The two steps are nearly as long: their difference, taken of ten digits each, would have lost most of its own.
-    return found.ahead_s, f"{queue} + {busy} x {plain(found.plain_s - found.met_s)} / 2"
+    longer_s = found.plain_s - found.met_s
+    return found.ahead_s, f"{queue} {'+' if longer_s >= 0 else '-'} {busy} x {plain(abs(longer_s))} / 2"
 
 
 def _residual(_: Serving, state: LoadState, __: float | None) -> Terms:
