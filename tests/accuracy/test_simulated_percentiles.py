@@ -67,12 +67,15 @@ def lengths(record: LoadRecord, tokens: float) -> Quantiles:
 def simulated(record: LoadRecord) -> Run:
     kinds = (RequestKind("all", 1, lengths(record, record.input_tokens), lengths(record, record.output_tokens)),)
     if record.load == "open":
-        arrivals, count = Arrivals(record.request_rps or 1.0), MOST_REQUESTS // 2
+        arrivals = Arrivals(record.request_rps or 1.0, variation_ratio=0.0 if record.even_arrivals else 1.0)
+        count = record.num_requests or MOST_REQUESTS // 2
     else:
         clients = record.concurrency or 1
         arrivals, count = Arrivals(concurrency=clients), min(MOST_REQUESTS, int((record.num_waves or WAVES) * clients))
     replica = replica_of(recorded_performance(CATALOG, record))
-    return simulate_seed(Scenario((PoolModel(replica),), arrivals, kinds, num_requests=count, seeds=(1,)), 1)
+    # A load generator counts its whole run, from an idle server on.
+    scenario = Scenario((PoolModel(replica),), arrivals, kinds, num_requests=count, seeds=(1,), warm_up_ratio=0.0)
+    return simulate_seed(scenario, 1)
 
 
 def test_percentiles_are_as_close_as_they_were() -> None:
