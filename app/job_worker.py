@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from contextlib import suppress
 from datetime import timedelta
 from uuid import UUID
@@ -30,6 +31,7 @@ NICENESS = 5
 """Workers give way to what answers requests on the same machine."""
 HEARTBEATS = 4
 """Signs of life within the time after which a worker counts as dead."""
+ORPHAN_ENDS_WITHIN_S = 5.0
 LONGEST_POLL_S = 2.0
 """New parts are announced; those of a dead worker are only found [s]."""
 CLEANING_INTERVAL_S = 600.0
@@ -107,6 +109,8 @@ class Worker:
             sys.stdin.buffer.read()
             with suppress(RuntimeError):  # the loop has ended already
                 loop.call_soon_threadsafe(end)
+            time.sleep(ORPHAN_ENDS_WITHIN_S)
+            os._exit(1)  # the database may have gone, too, and what is tried with it takes its time
 
         threading.Thread(target=wait_for_parent, name="parent", daemon=True).start()
 

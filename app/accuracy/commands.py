@@ -2,6 +2,7 @@
 
 import json
 import sys
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, get_args
 
@@ -36,9 +37,11 @@ SERVING_RECIPES = Path("tests/accuracy/serving_recipes.yaml")
 STEP_FOLDS = Path("tests/accuracy/step_folds")
 STEP_MODEL = Path("app/catalog/steps/step_model.yaml")
 STEP_PRIORS = Path("tests/accuracy/step_priors.yaml")
-DIAGNOSIS_CASES = Path("tests/accuracy/diagnosis_cases.jsonl")
-FRESH_DIAGNOSIS_CASES = Path("tests/accuracy/diagnosis_cases_fresh.jsonl")
-BLIND_DIAGNOSIS_CASES = Path("tests/accuracy/diagnosis_cases_blind.jsonl")
+DIAGNOSIS_SETS = {
+    "recorded": Path("tests/accuracy/diagnosis_cases.jsonl"),
+    **{name: Path(f"tests/accuracy/diagnosis_cases_{name}.jsonl") for name in ("fresh", "blind", "later", "further", "apart")},
+}
+"""Incidents by when they were collected. All but `apart` have been looked at by whoever wrote rules."""
 KNOWN_MISSES = Path("tests/accuracy/known_misses.yaml")
 
 accuracy = typer.Typer(no_args_is_help=True, help="Compare the planner's answers with what was recorded.")
@@ -130,10 +133,9 @@ def causes_against_records(
 ) -> None:
     """Print how the findings compare with the confirmed causes of recorded incidents; needs no database."""
     catalog, rules = CatalogHolder().current, load_rules()
-    recorded = read_incidents(cases or DIAGNOSIS_CASES)
-    others = (FRESH_DIAGNOSIS_CASES, BLIND_DIAGNOSIS_CASES)
-    fresh, blind = (read_incidents(file) if cases is None and file.exists() else [] for file in others)
-    sets = scored_sets(catalog, rules, recorded, fresh, blind)
+    files = DIAGNOSIS_SETS if cases is None else {"recorded": cases}
+    reads = {name: read_incidents(file) for name, file in files.items()}
+    sets = scored_sets(catalog, rules, reads)
     if as_json:
         sys.stdout.write(json.dumps({name: scored.model_dump(mode="json") for name, scored in sets.items()}, indent=2))
         return
@@ -141,7 +143,7 @@ def causes_against_records(
         text = readme.read_text(encoding="utf-8")
         readme.write_text(with_summary(text, diagnosis_summary(sets), "diagnosis"), encoding="utf-8")
         return
-    sys.stdout.write(diagnosis_report(sets, [*recorded, *fresh, *blind]))
+    sys.stdout.write(diagnosis_report(sets, list(chain.from_iterable(reads.values()))))
 
 
 @accuracy.command("fit-steps")

@@ -132,21 +132,15 @@ def score_incidents(catalog: Catalog, rules: Sequence[Rule], reads: Iterable[Rea
     return [score_incident(catalog, rules, read, with_evidence=with_evidence) for read in reads]
 
 
-def scored_sets(
-    catalog: Catalog, rules: Sequence[Rule], recorded: Iterable[ReadIncident], fresh: Iterable[ReadIncident], blind: Iterable[ReadIncident]
-) -> dict[str, ScoredSet]:
-    """The recorded incidents, the fresh and the blind ones, each set scored; an empty one is left out.
-
-    `blind` were collected and read without sight of the rules, when these were written.
-    """
-    parts = {"recorded": list(recorded), "fresh": list(fresh), "blind": list(blind)}
+def scored_sets(catalog: Catalog, rules: Sequence[Rule], sets: Mapping[str, Sequence[ReadIncident]]) -> dict[str, ScoredSet]:
+    """Each set of incidents scored, by its name; an empty one is left out."""
     return {
         name: ScoredSet(
             alone=score_incidents(catalog, rules, reads, with_evidence=False),
             with_evidence=score_incidents(catalog, rules, reads, with_evidence=True),
             apart=all(each.incident.apart for each in reads),
         )
-        for name, reads in parts.items()
+        for name, reads in sets.items()
         if reads
     }
 

@@ -13,6 +13,8 @@ from procrastinate.types import JSONDict
 from sqlalchemy import URL, text
 from sqlalchemy.orm import Session
 
+from app.db.session import POOL_TIMEOUT_S
+
 SCHEMA = "job_queue"
 """Where migration 0004 makes Procrastinate's tables, whose SQL names no schema."""
 QUEUE = "parts"
@@ -47,7 +49,7 @@ def num_workers(session: Session, alive_within_s: float) -> int:
 def queue_on(url: URL, compute: Callable[..., Awaitable[None]]) -> App:
     """The queue as a worker takes from it, with connections of its own; `compute` is called with `job_id` and `number` of a part."""
     address = url.set(drivername="postgresql").render_as_string(hide_password=False)
-    app = App(connector=PsycopgConnector(conninfo=address, min_size=1, max_size=4, configure=_see_schema))
+    app = App(connector=PsycopgConnector(conninfo=address, min_size=1, max_size=4, timeout=POOL_TIMEOUT_S, configure=_see_schema))
     app.task(name=TASK, queue=QUEUE, retry=RetryStrategy(wait=FAULT_PAUSE_S), pass_context=True)(compute)
     return app
 

@@ -28,11 +28,14 @@ WEAK_STEP = -0.7
 PRESUMED_STEP = -0.4
 """Log-odds that it takes, once, when no symptom that it is a cause of was seen, and most were not measured."""
 DEFAULT_STEP = -0.3
-"""Log-odds that it takes, once, when a latency was judged by the default objective for lack of SLO, baseline and expectation."""
+"""Log-odds that it takes, once, when a latency was judged by the default objective for lack of SLO, baseline and expectation, and does
+not exceed it so far that any other would be missed as well."""
 CONFIDENCE_BOUNDS = (0.02, 0.95)
 """Metrics alone neither prove nor exclude a cause."""
 UNEXAMINED_BOUND = 0.69
 """Most confidence while more of what tells the cause from its rivals is unknown than known."""
+SUSPECTED_BOUND = 0.55
+"""Most confidence in what it usually is, while nothing that would show it was measured."""
 
 
 @dataclass(frozen=True)
@@ -60,9 +63,11 @@ class Weighing:
     explained: bool
     """Whether another finding, more probable than not, explains this one away."""
     by_default: bool
-    """Whether a latency was judged by the default objective."""
+    """Whether a latency was judged by the default objective and is not far from it."""
     presumed: bool = False
     """Whether no symptom of the cause was seen, and most of them were not measured."""
+    suspected: bool = False
+    """Whether nothing that would show the cause itself was measured."""
 
     def log_odds(self) -> float:
         """Log-odds of the cause: those of the prior plus a fixed step for each piece of evidence.
@@ -87,11 +92,12 @@ class Weighing:
 
     @property
     def bounds(self) -> tuple[float, float]:
-        """Least and most confidence: the most is UNEXAMINED_BOUND while more discriminating observations are unknown than known."""
+        """Least and most confidence: UNEXAMINED_BOUND at most while more discriminating observations are unknown than known, and
+        SUSPECTED_BOUND at most of a suspicion."""
         low, high = CONFIDENCE_BOUNDS
         known = self.num_supported + self.num_unsupported + self.num_ruled_out + self.num_contradicted
         unknown = self.num_unmeasured + self.num_unknown_support
-        return low, UNEXAMINED_BOUND if unknown > known else high
+        return low, SUSPECTED_BOUND if self.suspected else UNEXAMINED_BOUND if unknown > known else high
 
     @property
     def _further(self) -> int:

@@ -27,7 +27,8 @@ class Finding(Value):
     parents: list[str]
     """The findings under which it is reported, by rule; what they saw it explains."""
     stage: Stage
-    """What kind of rule it is: validity of the figures, configuration, location of the time, cause, or capacity."""
+    """What kind of rule it is: validity of the figures, configuration, location of the time, cause, suspicion (what it usually is where
+    nothing that would show it was measured), or capacity."""
     bottleneck: Bottleneck
     """Class of the cause, or the coarse parent while the evidence supports no class."""
     title: str

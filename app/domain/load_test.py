@@ -6,6 +6,7 @@ from app.domain.deployment import EngineName
 from app.domain.expected_latency import ExpectedLatency
 from app.domain.performance_estimate import ServiceFigures
 from app.domain.provenance import Answer, Basis
+from app.domain.simulation_answer import SimulatedFigure, SimulatedKind, SimulatedObjective, SimulatedTimes
 from app.domain.value import Value
 
 LoadTool = Literal["vllm", "sglang", "guidellm", "aiperf"]
@@ -21,6 +22,33 @@ class ToolCommand(Value):
     """The command line for a shell."""
 
 
+class SimulatedRun(Value):
+    """A load simulated step by step as the tool sends it, means over the seeds with 95 % confidence intervals.
+
+    The intervals say what chance does between runs; `low` and `high` of the expected means say how far the step times may be off.
+    """
+
+    num_requests: int
+    """Requests of one seed, about."""
+    seeds: list[int]
+    """Its runs; the same seed gives the same figures."""
+    times: SimulatedTimes
+    """P50, P95, P99 of queue, TTFT, TPOT, gaps and the whole request."""
+    kinds: list[SimulatedKind]
+    """The same by class of requests, where there are several."""
+    request_rps: SimulatedFigure
+    """Requests that finish [requests/s]."""
+    output_tokens_per_s: SimulatedFigure
+    """Their tokens [tokens/s]."""
+    objectives: list[SimulatedObjective]
+    """Each objective of the plan."""
+
+    @property
+    def holds(self) -> bool:
+        """Whether the mean of every objective over the seeds is within its limit."""
+        return all(each.found is not None and each.found.value <= each.limit_s for each in self.objectives)
+
+
 class RampLevel(Value):
     """One load of one replica with a constant number of requests in it."""
 
@@ -30,6 +58,8 @@ class RampLevel(Value):
     """Requests to send."""
     expected: ServiceFigures
     """Means of the run with their ranges."""
+    simulated: SimulatedRun | None
+    """Percentiles of the same closed loop; None where simulating all loads would take too long."""
     expected_duration_s: float
     """Requests / expected rate [s]."""
     waits: bool
@@ -70,8 +100,11 @@ class Fault(Value):
     """Rate to one replica while it lasts [requests/s]."""
     expected: ExpectedLatency | None
     """Times while it lasts; None where requests outrun the replicas, so that queues grow as long as it does."""
+    simulated: SimulatedRun | None
+    """Percentiles of its first requests at one replica, which begins as it is at the peak; None where simulating all loads would take
+    too long."""
     holds: bool
-    """Whether every objective is expected to hold meanwhile; without objectives, whether the replicas keep up."""
+    """Whether the replicas keep up, and every objective is expected to hold meanwhile: as simulated, else as expected."""
     pass_when: str
     """What passes the test."""
 
@@ -89,6 +122,8 @@ class PlannedTest(Value):
     """Classes of requests; of the mixed test."""
     mix_expected: ExpectedLatency | None
     """Times over all classes at the planned rate; of the mixed test. None, too, where requests outrun the replica."""
+    mix_simulated: SimulatedRun | None
+    """Percentiles of all classes together and of each, Poisson arrivals at the planned rate; of the mixed test."""
     faults: list[Fault]
     """Faults in order; of the fault test."""
     not_planned_because: str | None

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from app.domain.expected_latency import ExpectedLatency, expected_latency
 from app.domain.length_spread import spread_of
 from app.domain.load_state import LoadState
-from app.domain.load_test import Fault
+from app.domain.load_test import Fault, SimulatedRun
 from app.domain.performance import BENCHMARK_WAVES, Lengths, Performance
 from app.domain.performance_estimate import ServiceFigures, service_figures
 from app.domain.replica_speed import ReplicaSpeed
@@ -98,30 +98,47 @@ def expected_at(speed: ReplicaSpeed, request_rps: float) -> ExpectedLatency | No
     return None if loaded is None else expected_latency(speed, loaded)
 
 
-def faults_of(speed: ReplicaSpeed, request_rps: float, replicas: int, workload: Workload, flush: str) -> list[Fault]:
-    """The faults (two need a second replica) at the planned rate of one replica [requests/s], with the times expected while they last."""
+class FaultLoad(NamedTuple):
+    """A fault, and the replica as it is while it lasts."""
+
+    name: str
+    how: str
+    pass_when: str
+    speed: ReplicaSpeed
+    request_rps: float
+    """Rate to one replica, that of a flood included [requests/s]."""
+    is_cold: bool = False
+    """Whether the prefix cache finds nothing."""
+    flood_tokens: float | None = None
+    """Prompts of the flood [tokens]."""
+
+
+def faults_of(speed: ReplicaSpeed, request_rps: float, replicas: int, workload: Workload, flush: str) -> list[FaultLoad]:
+    """The faults (two need a second replica) at the planned rate of one replica [requests/s]."""
     faults = []
     if replicas > 1:
         share = replicas / (replicas - 1)
         faults += [
-            _fault(speed, "one replica goes", "End one replica without warning.", request_rps * share, "only its own requests fail, once"),
-            _fault(speed, "a GPU is reset", "Take one accelerator of a replica away; its replica starts again.", request_rps * share,
-                   "the replica leaves the load balancer before requests time out, and comes back by itself"),
+            FaultLoad("one replica goes", "End one replica without warning.", "only its own requests fail, once",
+                      speed, request_rps * share),
+            FaultLoad("a GPU is reset", "Take one accelerator away; its replica starts again.",
+                      "the replica leaves the load balancer before requests time out, and comes back by itself",
+                      speed, request_rps * share),
         ]  # fmt: skip
-    cold = _without_hits(speed)
-    faults += [
-        _fault(cold, "the prefix cache is empty", flush, request_rps, "times come back as the cache fills"),
-        _fault(speed, "traffic doubles", "Send twice the rate of the peak for ten minutes.", 2 * request_rps,
-               "requests beyond the capacity wait or are refused, none of the others is late, nothing ends"),
-        _fault(speed, "clients try again", f"Let clients time out and send again, up to {RETRIES} times.", (1 + RETRIES) * request_rps,
-               "the rate falls back by itself when the cause is gone"),
-    ]  # fmt: skip
     flooded, longest = _flooded(speed, workload)
     own_s = speed.prompts.at("p99").prompt_s(0)
     how = f"Send prompts of {plain(longest)} tokens at a tenth of the rate, beside the usual ones: each computes for {seconds(own_s)}."
-    flood_rps = request_rps * (1 + FLOOD_RATIO)
-    faults.append(_fault(flooded, "long prompts flood in", how, flood_rps, "TPOT of the short requests stays within its objective"))
-    return faults
+    return [
+        *faults,
+        FaultLoad("the prefix cache is empty", flush, "times come back as the cache fills",
+                  _without_hits(speed), request_rps, is_cold=True),
+        FaultLoad("traffic doubles", "Send twice the rate of the peak for ten minutes.",
+                  "requests beyond the capacity wait or are refused, none of the others is late, nothing ends", speed, 2 * request_rps),
+        FaultLoad("clients try again", f"Let clients time out and send again, up to {RETRIES} times.",
+                  "the rate falls back by itself when the cause is gone", speed, (1 + RETRIES) * request_rps),
+        FaultLoad("long prompts flood in", how, "TPOT of the short requests stays within its objective",
+                  flooded, request_rps * (1 + FLOOD_RATIO), flood_tokens=longest),
+    ]  # fmt: skip
 
 
 def _flooded(speed: ReplicaSpeed, workload: Workload) -> tuple[ReplicaSpeed, float]:
@@ -137,10 +154,19 @@ def _flooded(speed: ReplicaSpeed, workload: Workload) -> tuple[ReplicaSpeed, flo
     return ReplicaSpeed(performance, spread_of(both, "input_tokens"), speed.outputs, hits * mean, speed.slo), longest
 
 
-def _fault(speed: ReplicaSpeed, name: str, how: str, request_rps: float, pass_when: str) -> Fault:
-    expected = expected_at(speed, request_rps)
-    holds = expected is not None and all(each.holds for each in expected.objectives)
-    return Fault(name=name, how=how, request_rps=request_rps, expected=expected, holds=holds, pass_when=pass_when)
+def fault_of(load: FaultLoad, simulated: SimulatedRun | None) -> Fault:
+    """The fault with what is expected while it lasts."""
+    expected = expected_at(load.speed, load.request_rps)
+    keeps = all(each.holds for each in expected.objectives) if expected and simulated is None else simulated is None or simulated.holds
+    return Fault(
+        name=load.name,
+        how=load.how,
+        request_rps=load.request_rps,
+        expected=expected,
+        simulated=simulated,
+        holds=expected is not None and keeps,
+        pass_when=load.pass_when,
+    )
 
 
 def _without_hits(speed: ReplicaSpeed) -> ReplicaSpeed:

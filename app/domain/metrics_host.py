@@ -61,6 +61,12 @@ class HostMetrics(Given):
     """Cores that the client or benchmark process keeps busy; about 1 is the most that one Python process gets."""
     host_time_ratio: Share | None = None
     """Share of a step in which the accelerator waits for the host: scheduling, input preparation, launches, output handling."""
+    num_frontend_processes: Count | None = None
+    """API servers, tokenizer workers or proxies that share the work in front of the engine."""
+    cpu_affinity_ratio: Share | None = None
+    """Processes of the engine that are bound to cores of their accelerator's NUMA node / all; 0 where nothing binds them."""
+    run_to_run_spread_ratio: Annotated[float, Field(ge=0, le=100)] | None = None
+    """(Largest - smallest) / mean of one figure over repeated runs of the same set-up and load."""
     numa_local_ratio: Share | None = None
     """Memory accesses or pages of the process on its own NUMA node / all."""
     health_check_latency_s: Seconds | None = None

@@ -30,6 +30,8 @@ class Observation:
     """Figures of each replica, where `metrics` are those of several together."""
     lightest: Metrics | None = None
     """Figures of the same set-up at the lowest load of a sweep."""
+    baseline_deployment: Deployment | None = None
+    """How the engine ran in the baseline; None where that is not said."""
     _seen: dict[str, "Sight"] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
@@ -41,7 +43,7 @@ class Observation:
     @cached_property
     def before(self) -> "Observation | None":
         """The baseline seen as an observation of its own; None without one."""
-        return self._of(self.baseline)
+        return self._of(self.baseline, self.baseline_deployment)
 
     @cached_property
     def planned(self) -> "Observation | None":
@@ -54,8 +56,8 @@ class Observation:
         before = None if self.baseline is None else self.baseline.get(metric)
         return planned if before is None else before
 
-    def _of(self, metrics: Metrics | None) -> "Observation | None":
-        return None if metrics is None else Observation(metrics, deployment=self.deployment, workload=self.workload)
+    def _of(self, metrics: Metrics | None, deployment: Deployment | None = None) -> "Observation | None":
+        return None if metrics is None else Observation(metrics, deployment=deployment or self.deployment, workload=self.workload)
 
 
 @dataclass(frozen=True)

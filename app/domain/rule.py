@@ -22,8 +22,9 @@ Bottleneck = Literal[
 """Classes of causes; the last six are the coarse parents that a finding stays at while the evidence supports no class."""
 
 Operator = Literal[">", ">=", "<", "<="]
-Stage = Literal["validity", "configuration", "location", "cause", "capacity"]
-"""In this order: whether the figures can be trusted, what is set wrongly, where the time goes, why, and last that it is too little."""
+Stage = Literal["validity", "configuration", "location", "cause", "suspicion", "capacity"]
+"""In this order: whether the figures can be trusted, what is set wrongly, where the time goes, why, what it usually is where nothing that
+would show it was measured, and last that it is too little."""
 Severity = Literal["critical", "warning", "info"]
 LatencyFamily = Literal["ttft", "tpot", "itl", "e2e"]
 Identifier = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{2,60}$")]
@@ -165,7 +166,8 @@ class Rule(Value):
     bottleneck: Bottleneck
     """The class of cause."""
     stage: Stage
-    """What the rule decides: whether to trust the figures, what is set wrongly, where the time goes, why, or that it is too little."""
+    """What the rule decides: whether to trust the figures, what is set wrongly, where the time goes, why, or that it is too little; a
+    suspicion gives way to any cause that was seen."""
     parents: Sequence[Identifier] = ()
     """Rules of which one has to fire before this one is reported."""
     title: Sentence

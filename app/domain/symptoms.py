@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from app.domain.metrics import Metrics
 from app.domain.observation import Absent, Observation, Reading, Sight, Symptom
 from app.domain.symptoms_batch import BATCH_SYMPTOMS
+from app.domain.symptoms_change import CHANGE_SYMPTOMS
 from app.domain.symptoms_flow import FLOW_SYMPTOMS
 from app.domain.symptoms_graphs import GRAPH_SYMPTOMS
 from app.domain.symptoms_host import HOST_SYMPTOMS
@@ -43,5 +44,6 @@ SYMPTOMS: Mapping[str, Symptom] = {
     **LIMIT_SYMPTOMS,
     **GRAPH_SYMPTOMS,
     **FLOW_SYMPTOMS,
+    **CHANGE_SYMPTOMS,
 }
 """The symptoms by name; a derived figure replaces the metric of the same name, of which it makes more."""

@@ -13,12 +13,18 @@ def _disabled(observation: Observation) -> Sight:
         disabled = metrics.max_cuda_graph_batch_size == 0
     elif metrics.cuda_graph_step_ratio is not None:
         # Graphs that were replayed before exist: the batch has outgrown them.
-        disabled = metrics.cuda_graph_step_ratio == 0 and not metrics.num_cuda_graph_steps
+        earlier = observation.baseline is not None and (observation.baseline.cuda_graph_step_ratio or 0) > 0
+        disabled = metrics.cuda_graph_step_ratio == 0 and not metrics.num_cuda_graph_steps and not (earlier and _told_on(observation))
     elif deployment is not None:
         disabled = deployment.enforce_eager
     else:
         return Absent(("deployment.enforce_eager",))
     return (Reading("cuda_graphs_disabled", float(disabled)),)
+
+
+def _told_on(observation: Observation) -> bool:
+    """Whether nothing that was said switches graphs off."""
+    return observation.deployment is None or not observation.deployment.enforce_eager
 
 
 def decode_batch(observation: Observation) -> Named:
@@ -71,6 +77,18 @@ def _accepted_per_step(observation: Observation) -> Sight:
     return (computed("accepted_tokens_per_step", "{} x {}", (acceptance, drafted), acceptance[1] * drafted[1]),)
 
 
+def _speculation_cost(observation: Observation) -> Sight:
+    """Step now / before, / tokens that a step makes with drafts, 1 + accepted ones: above 1, drafting loses more than it brings."""
+    accepted = _accepted_per_step(observation)
+    before, now = observation.earlier("step_time_mean_s"), observation.metrics.step_time_mean_s
+    if isinstance(accepted, Absent):
+        return accepted
+    if before is None or now is None or not before:
+        return Absent(("step_time_mean_s" if now is None else "baseline.step_time_mean_s",))
+    parts = (("step_time_mean_s", now), ("earlier step_time_mean_s", before), ("accepted_tokens_per_step", accepted[0].value))
+    return (computed("speculation_cost_ratio", "{} / {} / (1 + {})", parts, now / before / (1 + accepted[0].value)),)
+
+
 def _prompt_to_graph(observation: Observation) -> Sight:
     largest = observation.metrics.max_cuda_graph_batch_size
     return single(quotient("prompt_to_cuda_graph_ratio", mean_input(observation), ("max_cuda_graph_batch_size", largest)))
@@ -108,6 +126,7 @@ GRAPH_SYMPTOMS: Mapping[str, Symptom] = {
     "cap_to_cuda_graph_ratio": _to_graph("cap_to_cuda_graph_ratio", cap=True),
     "prompt_to_cuda_graph_ratio": _prompt_to_graph,
     "accepted_tokens_per_step": _accepted_per_step,
+    "speculation_cost_ratio": _speculation_cost,
     "context_growth_ratio": _context_growth,
     "chunked_prefill_disabled": _setting("chunked_prefill_disabled", "chunked_prefill", inverted=True),
     "prefix_caching_disabled": _setting("prefix_caching_disabled", "prefix_caching", inverted=True),

@@ -11,13 +11,16 @@ FULL_WIDTH = frozenset({"auto", "fp32", "bf16", "fp16"})
 
 
 def _first_to_steady(observation: Observation) -> Sight:
-    """First request after a start / the same request again; without that, / the steady figure of the baseline, then of the window."""
+    """First request after a start / the same request again; without that, / the first one of the baseline or its steady figure, then
+    that of the window."""
     metrics, baseline = observation.metrics, observation.baseline
     for family in ("ttft", "e2e"):
         first = metrics.get(f"first_request_{family}_s")
         if first is None:
             continue
+        earlier_first = None if baseline is None else baseline.get(f"first_request_{family}_s")
         steady = [(f"repeated_request_{family}_s", metrics.get(f"repeated_request_{family}_s"))]
+        steady.append((f"baseline.first_request_{family}_s", earlier_first))
         for statistic in ("p50", "mean", "p90", "p95", "p99"):
             before = None if baseline is None else baseline.latency(family, statistic)
             steady.append((f"baseline.{family}_{statistic}_s", before))

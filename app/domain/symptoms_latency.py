@@ -75,7 +75,10 @@ def _length_tail(family: str) -> Symptom:
     return sight
 
 
-FAMILIES = ("ttft", "tpot", "itl", "e2e", "queue_time", "prefill_time", "client_ttft", "client_itl", "client_e2e", "kv_load_time")
+FAMILIES = (
+    "ttft", "tpot", "itl", "e2e", "queue_time", "prefill_time", "client_ttft", "client_itl", "client_e2e", "kv_load_time",
+    "preprocess_time", "grammar_time",
+)  # fmt: skip
 
 LATENCY_SYMPTOMS: Mapping[str, Symptom] = {
     **{family: _latency(family) for family in FAMILIES},

@@ -4,17 +4,28 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from app.domain.metrics import Metrics
 from app.domain.metrics_latency import PERCENTILES, STATISTICS
-from app.domain.observation import Absent, Observation, Reading, Sight, Symptom, quotient, single
+from app.domain.observation import NEVER, Absent, Observation, Reading, Sight, Symptom, quotient, single
 from app.domain.provenance import Step
+from app.domain.symptoms_limits import absent, computed, first_known
 from app.domain.units import plain
 
 PREPARATION = ("preprocess_time", "grammar_time")
 
 
+def _both_ends(metrics: Metrics) -> str:
+    """The latency that client and engine both measured: TTFT, and E2E only where no statistic of TTFT is known of both."""
+    known = [
+        family for family in ("ttft", "e2e") for each in STATISTICS
+        if metrics.latency(f"client_{family}", each) is not None and metrics.latency(family, each) is not None
+    ]  # fmt: skip
+    return known[0] if known else "ttft"
+
+
 def _excess(metrics: Metrics) -> Iterator[tuple[str, float, float]]:
-    """Statistic, client TTFT minus engine TTFT [s] and client TTFT [s], for each statistic that both have."""
+    """Statistic, client latency minus engine latency [s] and client latency [s], for each statistic that both have."""
+    family = _both_ends(metrics)
     for statistic in STATISTICS:
-        outer, inner = metrics.latency("client_ttft", statistic), metrics.latency("ttft", statistic)
+        outer, inner = metrics.latency(f"client_{family}", statistic), metrics.latency(family, statistic)
         if outer is not None and inner is not None:
             yield statistic, max(outer - inner, 0.0), outer
 
@@ -29,7 +40,7 @@ def _without_excess(metrics: Metrics, prefix: str = "") -> Absent:
 
 
 def _outside(observation: Observation) -> Sight:
-    """Client TTFT minus engine TTFT [s]; never below zero, for the two clocks need not agree."""
+    """Client TTFT minus engine TTFT [s], or E2E of both; never below zero, for the two clocks need not agree."""
     found = tuple(
         Reading("outside_engine_s", excess, statistic, working=_difference(statistic, observation.metrics, excess))
         for statistic, excess, _ in _excess(observation.metrics)
@@ -38,7 +49,8 @@ def _outside(observation: Observation) -> Sight:
 
 
 def _difference(statistic: str, metrics: Metrics, excess: float) -> Step:
-    outer, inner = f"client_ttft_{statistic}_s", f"ttft_{statistic}_s"
+    family = _both_ends(metrics)
+    outer, inner = f"client_{family}_{statistic}_s", f"{family}_{statistic}_s"
     return Step(
         name="outside_engine_s",
         formula=f"max({outer} - {inner}, 0)",
@@ -51,9 +63,10 @@ def _difference(statistic: str, metrics: Metrics, excess: float) -> Step:
 
 
 def _outside_share(observation: Observation) -> Sight:
-    """(client TTFT - engine TTFT) / client TTFT."""
+    """(client TTFT - engine TTFT) / client TTFT, or the same of E2E."""
+    family = _both_ends(observation.metrics)
     readings = (
-        quotient("outside_engine_share_ratio", ("outside_engine_s", excess), (f"client_ttft_{statistic}_s", whole), statistic=statistic)
+        quotient("outside_engine_share_ratio", ("outside_engine_s", excess), (f"client_{family}_{statistic}_s", whole), statistic=statistic)
         for statistic, excess, whole in _excess(observation.metrics)
     )
     return tuple(each for each in readings if isinstance(each, Reading)) or _without_excess(observation.metrics)
@@ -102,6 +115,21 @@ def _client_itl(observation: Observation) -> Sight:
     else:
         under = (name or "itl_p50_s", None if name is None else metrics.get(name))
     return single(quotient("client_itl_to_engine_ratio", ("client_itl_p50_s", metrics.client_itl_p50_s), under))
+
+
+def _client_in_flight(observation: Observation) -> Sight:
+    """Requests in flight as the client counts them / its rate x its latency (Little's law): near 1, none waits unseen behind those.
+
+    The latency is E2E at the client, else TTFT, which leaves more in flight than explained.
+    """
+    metrics = observation.metrics
+    latency = first_known(metrics, "client_e2e_mean_s", "client_e2e_p50_s", "client_ttft_mean_s", "client_ttft_p50_s")
+    parts = (("num_concurrent_requests", metrics.num_concurrent_requests), ("request_rps", metrics.request_rps), latency)
+    (_, number), (_, rate), (_, seconds) = parts
+    if number is None or rate is None or seconds is None:
+        return absent(*parts)
+    value = number / (rate * seconds) if rate * seconds else NEVER
+    return (computed("client_in_flight_ratio", "{} / ({} x {})", parts, value, source="arithmetic on the metrics given (Little's law)"),)
 
 
 def _client_itl_tail(observation: Observation) -> Sight:
@@ -182,6 +210,7 @@ OUTSIDE_SYMPTOMS: Mapping[str, Symptom] = {
     "preparation_share_of_outside_ratio": _preparation_of_outside,
     "client_itl_to_engine_ratio": _client_itl,
     "client_itl_tail_ratio": _client_itl_tail,
+    "client_in_flight_ratio": _client_in_flight,
     "preprocess_time_share_ratio": _share_of_request("preprocess_time"),
     "grammar_time_share_ratio": _share_of_request("grammar_time"),
     "kv_load_time_share_ratio": _share_of_request("kv_load_time"),

@@ -35,32 +35,40 @@ class Sweep:
 def read_sweep(texts: Sequence[str], *, pointer: str = "/files") -> Sweep:
     """The load points of all files, in their order.
 
+    A run whose every figure is that of an earlier one is the same run given twice: it counts once, and a note says so.
     Raises InvalidInput, or UnsupportedConfig for a version of a format that is not read, with the pointer, value and what was expected.
     """
     if not 0 < len(texts) <= MAX_FILES:
         raise InvalidInput(
             f"{len(texts)} results files are given; expected 1 to {MAX_FILES}.", field=pointer, expected=f"1 to {MAX_FILES} files"
         )
-    points: list[LoadPoint] = []
+    points: dict[LoadPoint, int] = {}
     notes: list[Note] = []
+    again: list[str] = []
     for index, text in enumerate(texts):
         for place, value in documents(text, pointer=f"{pointer}/{index}"):
             values = value if isinstance(value, list) else [value]
             for number, each in enumerate(values):
                 where = f"{place}/{number}" if isinstance(value, list) else place
                 for point in _points(expected_object(each, where)):
-                    points.append(point)
+                    if point in points:
+                        again.append(f"{where} is point {points[point]}")
+                        continue
+                    points[point] = len(points) + 1
                     notes += disagreements(point, within=f"point {len(points)}")
-        if len(points) > MAX_POINTS:
+        if len(points) + len(again) > MAX_POINTS:
             detail = f"The results files hold more than {MAX_POINTS} measured points."
             raise InvalidInput(detail, field=f"{pointer}/{index}", expected=f"at most {MAX_POINTS} points")
     if not points:
         raise InvalidInput("The results files hold no measured point.", field=pointer, expected=_expected())
+    if again:
+        message = f"The same run is given more than once and counts once: {'; '.join(again[:5])}{' ...' if again[5:] else ''}."
+        notes.append(Note(code="run_given_twice", message=message))
     models = sorted({point.model for point in points if point.model})
     if len(models) > 1:
         message = f"The points name different models ({', '.join(models[:5])}): one sweep measures one model."
         notes.append(Note(code="several_models", message=message))
-    return Sweep(points, notes)
+    return Sweep(list(points), notes)
 
 
 def _points(fields: ResultFields) -> Sequence[LoadPoint]:

@@ -65,6 +65,9 @@ class DiagnoseRequest(Given):
     diagnosed, the lightest beside it."""
     baseline: Metrics | None = None
     """What it showed under the same kind of load when all was well."""
+    baseline_deployment: Deployment | None = None
+    """How the engine ran in the baseline, where that is known: what both have in common cannot explain the difference, and what differs
+    is suspected. It says nothing without `baseline`."""
     lightest: Metrics | None = None
     """What the same set-up showed at the lowest load of a sweep, of which `metrics` are a higher one; replaces that of `benchmark`."""
     slo: Slo | None = None
@@ -138,21 +141,25 @@ def diagnose(catalog: Catalog, rules: Sequence[Rule], request: DiagnoseRequest) 
         expectation,
         found.replicas,
         request.lightest or found.lightest,
+        request.baseline_deployment,
     )
     answer = diagnose_observation(rules, observation, overrides=targets.overrides, versions=versions_of(catalog))
     return _with_what_was_read(answer, found, request)
 
 
 def _with_what_was_read(answer: Diagnosis, found: Measured, request: DiagnoseRequest) -> Diagnosis:
-    baseline = request.baseline or Metrics()
-    unread = [*found.unread, *baseline.unread]
+    others = [given for given in (request.baseline, request.lightest) if given is not None]
+    unread = [*found.unread, *(name for given in others for name in given.unread)]
     warnings = [*answer.warnings, *(note for note in found.notes if note.code in _DOUBTS)]
     if unread:
         more = f" and {len(unread) - MAX_NAMED_UNREAD} more" if len(unread) > MAX_NAMED_UNREAD else ""
         named = ", ".join(repr(name[:60]) for name in unread[:MAX_NAMED_UNREAD])
         message = f"Not read, because no rule knows them: {named}{more}. /openapi.json lists the metrics under Metrics."
         warnings.append(Note(code="metric_not_read", message=message))
-    assumptions = [note for note in (*found.notes, *baseline.reading_notes) if note.code not in _DOUBTS]
+    if request.baseline_deployment is not None and request.baseline is None:
+        message = "baseline_deployment was not used: how an engine ran is compared only beside what it showed, in baseline."
+        warnings.append(Note(code="baseline_missing", message=message))
+    assumptions = [note for note in (*found.notes, *(note for given in others for note in given.reading_notes)) if note.code not in _DOUBTS]
     return answer.model_copy(
         update={
             "assumptions": [*answer.assumptions, *assumptions],

@@ -1,5 +1,6 @@
 """Load tests of a plan: model its replica, lay out the four tests, write their command lines."""
 
+import time
 from typing import Annotated
 
 from pydantic import Field
@@ -9,24 +10,31 @@ from app.domain.capacity_variants import lengths_of, speed_of
 from app.domain.catalog import Catalog
 from app.domain.demand import demand_of
 from app.domain.errors import InvalidInput, under
-from app.domain.load_test import LoadTestAnswer, MixPart, PlannedTest, RampLevel
-from app.domain.load_test_plan import Class, Level, duration_s, expected_at, faults_of, mix_of, ramp_levels
+from app.domain.load_test import Fault, LoadTestAnswer, MixPart, PlannedTest, RampLevel, SimulatedRun
+from app.domain.load_test_plan import Class, FaultLoad, Level, duration_s, expected_at, fault_of, faults_of, mix_of, ramp_levels
+from app.domain.load_test_simulation import MOST_REQUESTS as MOST_SIMULATED
+from app.domain.load_test_simulation import AtRate, Simulator, kinds_of_classes, level_scenario
 from app.domain.performance import performance_of
 from app.domain.prefix_cache import shared_prefix
 from app.domain.provenance import Note, Step, step
 from app.domain.replica_speed import ReplicaSpeed
 from app.domain.units import plain, seconds
-from app.exporters.benchmark_commands import BenchmarkRun, commands_of
+from app.exporters.benchmark_commands import GUIDELLM_RATES, BenchmarkRun, commands_of
 from app.exporters.engine_metrics import ENGINES
 from app.services.capacity import capacity
 from app.services.planned_fleet import ForPlan, ServedName, planned
 from app.services.references import as_deployed, engine_of, resolve_gpu, resolve_served
+from app.services.simulated_scenario import kinds_of, prefix_of
 from app.services.versions import versions_of
 
 MINUTE_S = 60
 MIX_S = 10 * MINUTE_S
 """How long the mixed test sends requests [s]."""
 MOST_REQUESTS = 10**7
+MOST_CPU_S = 2.5
+"""Work of all simulations of an answer, as `expected_cpu_s` puts it [s]."""
+PATIENCE_S = 30.0
+"""After so long nothing more is simulated [s]."""
 GAIN_RATIO = 1.05
 FLUSH = {
     "vllm": "POST /reset_prefix_cache (servers started with VLLM_SERVER_DEV_MODE=1), or restart a replica.",
@@ -68,6 +76,11 @@ def load_tests(session: Session, catalog: Catalog, request: LoadTestRequest) -> 
     name = request.served_model or llm.hf_id or llm.slug
     prefix = round(lengths.prefix_hit_ratio * lengths.input_tokens)
     levels, knee = ramp_levels(performance)
+    until_s = time.monotonic() + PATIENCE_S
+    simulator = Simulator(speed.slo, MOST_CPU_S, lambda: time.monotonic() > until_s)
+    simulated = {
+        each.concurrency: simulator.run(level_scenario(performance, each.concurrency, each.num_requests, prefix)) for each in levels
+    }
 
     def run_of(
         inputs: float, outputs: float, num: int, file: str, *, concurrency: int | None = None, rps: float | None = None
@@ -84,6 +97,7 @@ def load_tests(session: Session, catalog: Catalog, request: LoadTestRequest) -> 
             concurrency=level.concurrency,
             num_requests=level.num_requests,
             expected=level.figures,
+            simulated=simulated[level.concurrency],
             expected_duration_s=level.num_requests / level.figures.request_rps.value,
             waits=level.concurrency > performance.places,
             is_knee=level.concurrency == knee,
@@ -104,10 +118,27 @@ def load_tests(session: Session, catalog: Catalog, request: LoadTestRequest) -> 
             commands=commands_of(run),
         )
 
-    mix = [mix_part(index, part) for index, part in enumerate(mix_of(plan.workload), 1)]
+    classes = mix_of(plan.workload)
+    mix = [mix_part(index, part) for index, part in enumerate(classes, 1)]
     mix_expected = expected_at(speed, rate) if mix else None
+    shared = prefix_of(plan.workload, num_prefixes=1)
+    num_mixed = round(rate * MIX_S)
+    mix_simulated = simulator.run(AtRate(speed, rate, kinds_of_classes(classes), shared).scenario(num_mixed)) if mix else None
+
+    simulated_faults: dict[tuple[object, ...], SimulatedRun | None] = {}
+
+    def fault(load: FaultLoad) -> Fault:
+        """Faults that leave the replica the same traffic share a simulation."""
+        key = load.request_rps, load.is_cold, load.flood_tokens
+        usual_rps = load.request_rps if load.flood_tokens is None else rate
+        prefix = None if load.is_cold else shared
+        at_rate = AtRate(load.speed, usual_rps, kinds_of(plan.workload), prefix, rate, load.flood_tokens)
+        if key not in simulated_faults:
+            simulated_faults[key] = simulator.run(at_rate.scenario(MOST_SIMULATED))
+        return fault_of(load, simulated_faults[key])
+
     flush = FLUSH.get(deployment.engine, "Restart the replicas.")
-    faults = faults_of(speed, rate, sized.replicas, plan.workload, flush)
+    faults = [fault(load) for load in faults_of(speed, rate, sized.replicas, plan.workload, flush)]
     record, stop = _record(speed), _stop(speed)
     no_mix = (
         None if mix else "the lengths of the plan are no two classes that keep its mean: give classes, or a P95 up to 20 times the mean"
@@ -128,6 +159,7 @@ def load_tests(session: Session, catalog: Catalog, request: LoadTestRequest) -> 
             record,
             mix=mix,
             mix_expected=mix_expected,
+            mix_simulated=mix_simulated,
             not_planned_because=no_mix,
         ),
         _test("faults", "Whether the fleet waits, refuses or recovers, and never ends.", stop, record, faults=faults),
@@ -138,8 +170,8 @@ def load_tests(session: Session, catalog: Catalog, request: LoadTestRequest) -> 
         summary=f"{where}: a ramp of {len(levels)} levels up to {levels[-1].concurrency} requests at once, about "
         f"{duration_s(levels) / MINUTE_S:.0f} minutes; the knee is expected at {knee}. {held} of {len(faults)} faults should hold.",
         working=_working(levels, knee, rate, demand.request_rps, sized.replicas),
-        assumptions=[*sized.assumptions, *_assumptions(prefix)],
-        warnings=list(sized.warnings),
+        assumptions=[*sized.assumptions, *_assumptions(prefix, rates=bool(mix))],
+        warnings=[*sized.warnings, *_left_out(simulator)],
         versions=versions_of(catalog),
         model=llm.slug,
         gpu=gpu.slug,
@@ -155,8 +187,25 @@ def load_tests(session: Session, catalog: Catalog, request: LoadTestRequest) -> 
     return steps.warned(answer)
 
 
+def _left_out(simulator: Simulator) -> list[Note]:
+    if not simulator.num_left_out:
+        return []
+    message = (
+        f"{simulator.num_left_out} loads are not simulated: together they would take more than {seconds(MOST_CPU_S)} of computing. "
+        "POST /simulate simulates each (`concurrency` and `num_requests` of a level)."
+    )
+    return [Note(code="loads_not_simulated", message=message)]
+
+
 def _test(name: str, purpose: str, stop: list[str], record: list[str], **parts: object) -> PlannedTest:
-    nothing: dict[str, object] = {"levels": [], "mix": [], "mix_expected": None, "faults": [], "not_planned_because": None}
+    nothing: dict[str, object] = {
+        "levels": [],
+        "mix": [],
+        "mix_expected": None,
+        "mix_simulated": None,
+        "faults": [],
+        "not_planned_because": None,
+    }
     return PlannedTest.model_validate({"name": name, "purpose": purpose, "stop_when": stop, "record": record, **nothing, **parts})
 
 
@@ -182,7 +231,7 @@ def _record(speed: ReplicaSpeed) -> list[str]:
     ]
 
 
-def _assumptions(prefix: int) -> list[Note]:
+def _assumptions(prefix: int, *, rates: bool) -> list[Note]:
     notes = [
         Note(
             code="equal_lengths",
@@ -190,9 +239,17 @@ def _assumptions(prefix: int) -> list[Note]:
         ),
         Note(
             code="closed_loop",
-            message="A level keeps as many requests in flight; the figures are means of its whole run, its start included.",
+            message="A level keeps as many requests in flight; the figures are means of its whole run, its start included. Requests of "
+            "equal length fall into step: where prompts then arrive together, simulated TTFT is above the mean of the closed form.",
         ),
     ]
+    message = (
+        f"Percentiles are simulated: a level as its tool sends it, Poisson arrivals at one replica for at most "
+        f"{MOST_SIMULATED} requests of each seed."
+    )
+    notes.append(Note(code="simulated_percentiles", message=message))
+    if rates:
+        notes.append(Note(code="guidellm_rates", message=GUIDELLM_RATES))
     if prefix:
         message = f"Every prompt begins with the same {prefix} tokens, the share that the plan expects to find in the prefix cache."
         notes.append(Note(code="one_shared_prefix", message=message))

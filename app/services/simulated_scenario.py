@@ -55,7 +55,7 @@ def scenario_of(request: SimulationRequest, pools: Sequence[PoolModel], kinds: t
             clients.retry_delay_s,
             clients.resend_lost,
         ),
-        prefix=None if workload is None else _prefix(workload, request.num_prefixes),
+        prefix=None if workload is None else prefix_of(workload, request.num_prefixes),
         surges=tuple(Surge(each.at_s, each.at_s + each.duration_s, each.factor_ratio) for each in faults if isinstance(each, TrafficSurge)),
         floods=tuple(
             Flood(each.at_s, each.at_s + each.duration_s, each.request_rps, each.input_tokens, each.output_tokens)
@@ -106,7 +106,7 @@ def kinds_of(workload: Workload | None) -> tuple[RequestKind, ...]:
     )
 
 
-def _prefix(workload: Workload, num_prefixes: int) -> SharedPrefix | None:
+def prefix_of(workload: Workload, num_prefixes: int) -> SharedPrefix | None:
     """The hits of the workload: so many requests have the beginning, or so much of every prompt is found where none is stated."""
     hits = workload.prefix_hit_ratio
     if not hits:

@@ -45,7 +45,7 @@ class Bound(NamedTuple):
 
 BOUNDS = {
     ("closed, lengths of benchmarks", "tpot_p99"): Bound(32, 0.88, 0.96, 1.0),
-    ("closed, lengths of benchmarks", "ttft_p99"): Bound(32, 0.92, 1.02, 0.71),
+    ("closed, lengths of benchmarks", "ttft_p99"): Bound(32, 0.92, 1.02, 0.68),
     ("closed, lengths of conversations", "tpot_p99"): Bound(28, 0.9, 0.98, 1.0),
     ("closed, lengths of conversations", "ttft_p99"): Bound(28, 1.33, 1.43, 0.67),
     ("open, below", "ttft_p95"): Bound(21, 0.9, 1.0, 0.8),
@@ -57,8 +57,13 @@ BOUNDS = {
 }
 """What is reached with the constants of the catalog; they follow each other. Open loads by their rate / what the replica ends by the closed
 form: below 0.7, near up to 1.05, above. Near it a rate 10 % higher makes the P99 of TTFT 1.2 times as long, above 1.1, below 1.03: the
-error of the capacity is part of the first two. Below, recorded medians lie under and P99 over the simulated ones: load generators count
-first tokens of a cold server, and prompts of conversations spread more than `NATURAL_P95` says."""
+error of the capacity is part of the first two. Below, recorded medians lie under and P99 over the simulated ones; that the server was
+cold at first and that prompts of conversations spread more than `NATURAL_P95` says would
+do that, and was not shown.
+
+The 0.68 was 0.71 while SGLang was simulated as if it took whoever fits and preempted the youngest. With its own admission one row
+(dstack-r1-on-0048: 128 requests of equal lengths where the estimated pool holds 102) went from 1.1 to 2.3 times the recorded P99 TTFT, and
+its P99 TPOT from 1.13 to 0.97 times; its median TTFT is half of the recorded one in both, so that the 1.1 was chance."""
 NEAR, ABOVE = 0.7, 1.05
 
 

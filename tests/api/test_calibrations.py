@@ -143,10 +143,18 @@ def test_a_file_without_a_usable_point_is_refused_with_the_reason(client: TestCl
 
 
 def test_more_rows_than_a_fit_takes_are_refused(client: TestClient) -> None:
-    text = (FILES / SWEEPS["vllm"][0]).read_text(encoding="utf-8").splitlines()[0]
-    many = "\n".join([text] * (MAX_FITTED_ROWS + 1))
+    point = json.loads((FILES / SWEEPS["vllm"][0]).read_text(encoding="utf-8").splitlines()[0])
+    many = "\n".join(json.dumps(point | {"duration": 10 + number}) for number in range(MAX_FITTED_ROWS + 1))
     refused = problem(client.post("/calibrations", json=body(files=[many])), 422, "invalid_input")
     assert str(MAX_FITTED_ROWS) in refused["detail"]
+
+
+def test_a_run_given_twice_counts_once(client: TestClient) -> None:
+    once, twice = (create(client, *[ONE_POINT] * times).json()["result"] for times in (1, 2))
+    assert once["num_rows"] == twice["num_rows"] == 1
+    assert once["constants"] == twice["constants"]
+    assert "run_given_twice" in codes(twice["warnings"])
+    assert "run_given_twice" not in codes(once["warnings"])
 
 
 def test_figures_beyond_reason_are_answered_or_refused(client: TestClient) -> None:

@@ -102,6 +102,12 @@ def test_several_runs_of_a_level_show_how_stable_it_is(client: TestClient) -> No
     assert "unstable_levels" in [note["code"] for note in answer["warnings"]]
 
 
+def test_the_same_run_given_twice_is_no_proof_of_stability(client: TestClient) -> None:
+    answer = analysed(client, [run(1, 0.5), run(4, 1.8), run(4, 1.8)])
+    assert [level["num_runs"] for level in answer["levels"]] == [1, 1]
+    assert "run_given_twice" in [note["code"] for note in answer["warnings"]]
+
+
 def test_a_percentile_that_was_not_printed_is_replaced_by_a_higher_one_only(client: TestClient) -> None:
     files = [run(level, rps) for level, rps in RISING.items()]
     (p95,) = analysed(client, files, PLAN | {"slo": {"tpot_p95_s": 0.5}})["levels"][0]["objectives"]

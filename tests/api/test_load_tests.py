@@ -1,5 +1,6 @@
 """`/load-tests`: the loads, the figures expected of them, and command lines that the tools understand."""
 
+import itertools
 import json
 import re
 import shlex
@@ -27,6 +28,12 @@ PLAN: dict[str, Any] = {
 }
 EVEN = {"peak_rps": 10, "input_tokens": 2000, "output_tokens": 200}
 SHARED = EVEN | {"shared_prefix_tokens": 1000, "prefix_hit_ratio": 0.8}
+
+
+def options_of(file: Path) -> dict[str, bool]:
+    """Whether each option of a tool takes a value, as its own parser said (benchmark_options/read_options.py)."""
+    lines = [line.split() for line in file.read_text().splitlines() if not line.startswith("#")]
+    return {name: kind == "value" for name, kind in lines}
 
 
 def laid_out(client: TestClient, **changes: Any) -> dict[str, Any]:
@@ -64,16 +71,17 @@ def test_the_figures_are_those_of_performance(client: TestClient, concurrency: i
 
 @pytest.mark.parametrize("workload", [PLAN["workload"], EVEN, SHARED], ids=["classes", "even", "shared"])
 def test_every_option_is_one_of_the_tools(client: TestClient, workload: dict[str, Any]) -> None:
-    known = {file.name.split("-")[0].removesuffix(".txt"): set(file.read_text().splitlines()) for file in OPTIONS.glob("*.txt")}
+    known = {file.name.split("-")[0]: options_of(file) for file in OPTIONS.glob("*.txt")}
     answer = laid_out(client, workload=workload)
     runs = [run for test in answer["tests"] for run in (*test["levels"], *test["mix"])]
     written = [command for run in runs for command in run["commands"]]
     assert {command["tool"] for command in written} == set(known)
     for command in written:
         words = shlex.split(command["command"])
-        options = {word for word in words if word.startswith("--")}
+        options = [(word, not after.startswith("--")) for word, after in itertools.pairwise([*words, "--"]) if word.startswith("--")]
         assert options, command
-        assert options <= known[command["tool"]], options - known[command["tool"]]
+        for name, has_value in options:
+            assert known[command["tool"]].get(name) is has_value, (command["tool"], name)
         if command["tool"] == "guidellm":
             for option in ("--profile", "--data", "--backend"):
                 assert json.loads(words[words.index(option) + 1])["kind"]
@@ -121,7 +129,56 @@ def test_faults_take_more_time_than_the_peak(client: TestClient) -> None:
     assert len(faults) == (6 if answer["replicas"] > 1 else 4)
     for fault in faults.values():
         assert fault["expected"] is None or fault["expected"]["ttft"]["mean_s"]["value"] > usual["ttft"]["mean_s"]["value"]
-        assert fault["holds"] is (fault["expected"] is not None and all(each["holds"] for each in fault["expected"]["objectives"]))
+        assert fault["simulated"]["num_requests"] >= 900
+        within = all(each["found"]["value"] <= each["limit_s"] for each in fault["simulated"]["objectives"])
+        assert fault["holds"] is (fault["expected"] is not None and within)
+    assert faults["traffic doubles"]["request_rps"] == pytest.approx(2 * answer["replica_rps"])
+
+
+def p99(run: dict[str, Any], time: str) -> float:
+    found: float = run["times"][time]["p99"]["value"]
+    return found
+
+
+def test_levels_are_simulated_as_their_tools_send_them(client: TestClient) -> None:
+    answer = laid_out(client, workload=EVEN)
+    assert "loads_not_simulated" not in [note["code"] for note in answer["warnings"]]
+    levels = by_name(answer, "ramp")["levels"]
+    for level in levels:
+        simulated, expected = level["simulated"], level["expected"]
+        assert simulated["num_requests"] == level["num_requests"]
+        assert simulated["times"]["e2e_s"]["mean"]["value"] == pytest.approx(expected["e2e_s"]["value"], rel=0.15), level["concurrency"]
+        assert simulated["request_rps"]["value"] == pytest.approx(expected["request_rps"]["value"], rel=0.15)
+        assert simulated["times"]["ttft_s"]["p50"]["value"] <= simulated["times"]["ttft_s"]["p95"]["value"] <= p99(simulated, "ttft_s")
+    tails = [p99(level["simulated"], "tpot_s") for level in levels]
+    assert tails == sorted(tails)
+    again = by_name(laid_out(client, workload=EVEN), "ramp")["levels"]
+    assert [level["simulated"] for level in again] == [level["simulated"] for level in levels]
+
+
+def test_the_mix_is_simulated_by_class(client: TestClient) -> None:
+    mix = by_name(laid_out(client), "mix")["mix_simulated"]
+    kinds = {kind["name"]: kind for kind in mix["kinds"]}
+    assert list(kinds) == ["class-1", "class-2", "class-3"]
+    first = [kind["times"]["ttft_s"]["p50"]["value"] for kind in kinds.values()]
+    assert first == sorted(first)
+
+
+def test_the_flood_shows_what_it_does_to_others(client: TestClient) -> None:
+    faults = {fault["name"]: fault["simulated"] for fault in by_name(laid_out(client, workload=EVEN), "faults")["faults"]}
+    others = {name: next(kind for kind in run["kinds"] if kind["name"] == "all") for name, run in faults.items()}
+    assert "flood" in [kind["name"] for kind in faults["long prompts flood in"]["kinds"]]
+    assert p99(others["traffic doubles"], "tpot_s") > p99(others["the prefix cache is empty"], "tpot_s")
+
+
+def test_loads_beyond_the_budget_are_left_out_and_named(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.services.load_tests.MOST_CPU_S", 0.1)
+    answer = laid_out(client, workload=EVEN)
+    levels = by_name(answer, "ramp")["levels"]
+    assert levels[0]["simulated"]
+    assert levels[-1]["simulated"] is None
+    (warning,) = [note for note in answer["warnings"] if note["code"] == "loads_not_simulated"]
+    assert warning["message"].split()[0].isdigit()
 
 
 def test_objectives_end_a_test(client: TestClient) -> None:

@@ -56,6 +56,7 @@ def cases() -> list[Case]:
     spread = kind(TokenLengths(mean=1000, p95=3000), TokenLengths(mean=200, p95=600))
     hour = Scenario((PoolModel(replica),), Arrivals(10), (equal,), duration_s=3600, seeds=(1,))
     long = kind(TokenLengths(mean=1000), TokenLengths(mean=2000))
+    many = replace(hour, arrivals=Arrivals(2000), pools=(PoolModel(replica, 200, "least_loaded"),), duration_s=18)
     fleet = replace(hour, arrivals=Arrivals(80), pools=(PoolModel(replica, 8, "least_loaded"),), duration_s=450)
     return [
         Case("an hour of 10 requests/s of 1000/200 tokens", hour),
@@ -64,6 +65,7 @@ def cases() -> list[Case]:
         Case("four hours", replace(hour, duration_s=14_400)),
         Case("beyond saturation, 20 requests/s", replace(hour, arrivals=Arrivals(20), duration_s=1800)),
         Case("8 replicas, 80 requests/s, least loaded", fleet),
+        Case("200 replicas, 2000 requests/s, least loaded", many),
         Case("outputs of 2000 tokens, 2 requests/s", replace(hour, arrivals=Arrivals(2), kinds=(long,))),
     ]
 

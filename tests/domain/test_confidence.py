@@ -1,9 +1,11 @@
 """Confidence: monotone in the evidence, never certain, capped while little is examined."""
 
+from typing import Any
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.domain.confidence import CONFIDENCE_BOUNDS, UNEXAMINED_BOUND, Weighing
+from app.domain.confidence import CONFIDENCE_BOUNDS, SUSPECTED_BOUND, UNEXAMINED_BOUND, Weighing
 
 counts = st.integers(0, 6)
 weighings = st.builds(
@@ -20,6 +22,7 @@ weighings = st.builds(
     explained=st.booleans(),
     by_default=st.booleans(),
     presumed=st.booleans(),
+    suspected=st.booleans(),
 )
 
 
@@ -43,7 +46,7 @@ def test_confidence_is_monotone_and_never_certain(weighing: Weighing) -> None:
 
 
 def test_confidence_is_capped_while_most_of_what_tells_causes_apart_is_unknown() -> None:
-    counts = dict.fromkeys(("num_weak", "num_unsupported", "num_contradicted", "num_ruled_out"), 0)
+    counts: dict[str, Any] = dict.fromkeys(("num_weak", "num_unsupported", "num_contradicted", "num_ruled_out"), 0)
     known, unknown = (
         Weighing(
             0.9,
@@ -59,3 +62,10 @@ def test_confidence_is_capped_while_most_of_what_tells_causes_apart_is_unknown()
         for number in (1, 2)
     )
     assert known.confidence_ratio() > UNEXAMINED_BOUND == unknown.confidence_ratio()
+
+
+@given(weighings)
+def test_a_suspicion_is_never_surer_than_its_bound(weighing: Weighing) -> None:
+    suspected = Weighing(**{**vars(weighing), "suspected": True}).confidence_ratio()
+    seen = Weighing(**{**vars(weighing), "suspected": False}).confidence_ratio()
+    assert suspected == min(seen, SUSPECTED_BOUND)

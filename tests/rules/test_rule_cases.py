@@ -21,7 +21,9 @@ from app.rules.loader import load_rules
 from app.services.diagnosis import DiagnoseRequest, diagnose
 
 RULES = {rule.id: rule for rule in load_rules()}
-INPUTS = ("metrics", "baseline", "lightest", "replicas", "slo", "deployment", "workload", "thresholds")
+INPUTS = (
+    "metrics", "baseline", "baseline_deployment", "lightest", "replicas", "slo", "deployment", "workload", "thresholds",
+)  # fmt: skip
 KINDS = {"firing", "silent", "boundary", "missing"}
 Case = Mapping[str, Any]
 

@@ -114,6 +114,14 @@ def test_rules_that_do_not_fire_are_listed_on_request() -> None:
     assert none.findings == both.findings
 
 
+@pytest.mark.parametrize("where", ["baseline", "lightest"])
+def test_names_that_are_not_read_beside_the_metrics_are_said(where: str) -> None:
+    answer = ask(metrics={"ttft_p95_s": 1}, **{where: {"strange": 1, "ttft_p50_ms": 300}})
+    (warning,) = [note for note in answer.warnings if note.code == "metric_not_read"]
+    assert "'strange'" in warning.message
+    assert "ttft_p50_ms 300 is read as ttft_p50_s 0.3." in [note.message for note in answer.assumptions]
+
+
 def test_names_that_are_not_read_are_said_in_bounded_length() -> None:
     answer = ask(metrics={f"strange_{number}": 1 for number in range(1000)} | {"ttft_p50_ms": 300})
     (warning,) = [note for note in answer.warnings if note.code == "metric_not_read"]
@@ -139,3 +147,9 @@ def test_what_is_not_understood_is_refused_at_its_place(body: dict[str, Any], pl
     with pytest.raises(ValidationError) as refused:
         DiagnoseRequest.model_validate(body)
     assert place in [fault["loc"] for fault in refused.value.errors()]
+
+
+def test_a_deployment_of_the_baseline_says_nothing_without_the_baseline() -> None:
+    request = {"metrics": {"tpot_mean_s": 0.04}, "deployment": {"tp": 2}, "baseline_deployment": {"tp": 1}}
+    codes = [{note.code for note in ask(**each).warnings} for each in (request, {**request, "baseline": {"tpot_mean_s": 0.04}})]
+    assert ["baseline_missing" in each for each in codes] == [True, False]
