@@ -66,8 +66,8 @@ def test_requests_dealt_in_turn_need_more_replicas_than_the_least_loaded(client:
     body = {name: shown()[name] for name in ("model", "gpu", "deployment", "workload", "slo")}
 
     def found(balancing: str) -> float:
-        needed = [each["replicas_exact"] for each in client.post("/capacity", json=body | {"balancing": balancing}).json()["constraints"]]
-        return max(each for each in needed if each is not None)
+        constraints = client.post("/capacity", json=body | {"balancing": balancing}).json()["constraints"]
+        return max(float(each["replicas_exact"]) for each in constraints if each["replicas_exact"] is not None)
 
     least, turn = found("least_loaded"), found("round_robin")
     said = f"finds {least:.2f}, hence {math.ceil(least)}, before redundancy, and with requests dealt in turn"
