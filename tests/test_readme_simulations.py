@@ -62,8 +62,14 @@ def test_a_line_of_the_table_is_simulated(client: TestClient, name: str) -> None
     assert row(client, name) in README
 
 
-def test_requests_dealt_in_turn_need_a_replica_more_than_the_least_loaded(client: TestClient) -> None:
+def test_requests_dealt_in_turn_need_more_replicas_than_the_least_loaded(client: TestClient) -> None:
     body = {name: shown()[name] for name in ("model", "gpu", "deployment", "workload", "slo")}
-    needed = [each["replicas_exact"] for each in client.post("/capacity", json=body).json()["constraints"]]
-    exact = max(each for each in needed if each is not None)
-    assert f"finds {exact:.2f}, hence {math.ceil(exact)}, before redundancy" in README.replace("\n", " ")
+
+    def found(balancing: str) -> float:
+        constraints = client.post("/capacity", json=body | {"balancing": balancing}).json()["constraints"]
+        return max(float(each["replicas_exact"]) for each in constraints if each["replicas_exact"] is not None)
+
+    least, turn = found("least_loaded"), found("round_robin")
+    said = f"finds {least:.2f}, hence {math.ceil(least)}, before redundancy, and with requests dealt in turn"
+    assert f'{said} (`"balancing": "round_robin"`) {turn:.2f}, hence {math.ceil(turn)}.' in README.replace("\n", " ")
+    assert turn > least

@@ -201,6 +201,8 @@ def _simulated_slo(found: FoundSize, need: float, speed: ReplicaSpeed) -> Constr
         rows = found.needed.objectives
         listed = ", ".join(f"{each.name.removesuffix('_s')} {simulated_text(each)}" for each in rows)
         note = f"simulated: {plain(found.needed.num_replicas)} replicas hold the objectives: {listed}"
+        if found.is_upper:
+            note = f"approximated, and by simulation {note.removeprefix('simulated: ')}"
         return _constraint("slo", need, need / found.replicas_exact, "requests/s", speed.basis, note)
     rows = [] if found.idle is None else [each for each in found.idle.objectives if each.found is None or each.found.value > each.limit_s]
     listed = ", ".join(f"{each.name.removesuffix('_s')} {simulated_text(each)}" for each in rows)

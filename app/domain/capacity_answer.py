@@ -131,7 +131,8 @@ def answer_capacity(
     expected = expected_latency(speed, loaded) if speed is not None and loaded is not None else None
     approximated, simulation = found_fleet, None
     if simulated is not None and speed is not None:
-        expected = simulated.expected(speed, replicas) if is_sized else None
+        if is_sized and simulated.trials.is_long_enough(replicas):
+            expected = simulated.expected(speed, replicas)
         held = speed.within_objectives
         simulation = simulated.answer(held and demand.request_rps / held.request_rps, replicas if is_sized else None)
         approximated = sized(replace(sizing, simulated=None), reserve)

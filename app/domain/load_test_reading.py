@@ -1,12 +1,14 @@
 """Reading a measured ramp: runs into levels, levels into the knee and the working point. Pure functions over load points."""
 
+import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import fmean, stdev
 
 from app.domain.calibration_fit import Quantity
-from app.domain.load_point import LATENCY_STATISTICS, Latency, LoadPoint
+from app.domain.load_point import AGREEMENT_RATIO, LATENCY_STATISTICS, Latency, LoadPoint
 from app.domain.load_test_results import Compared, MeasuredLevel, MeasuredObjective, by_load
+from app.domain.provenance import Note
 from app.domain.step_constants import Band
 from app.domain.units import seconds
 from app.domain.workload import Slo
@@ -15,6 +17,15 @@ STABLE_RATIO = 0.05
 """Runs of one level that differ by more (standard deviation / mean) are not the same experiment (a convention)."""
 MOST_FAILED_RATIO = 0.01
 """A level with more failed requests is not one to work at (a convention)."""
+LEAST_IN_FLIGHT_RATIO = 0.5
+"""Requests in flight by Little's law / those that were kept, of runs of FEW_WAVES waves or more: below, a figure is in another unit."""
+FEW_WAVES = 5
+KEPT_UP_RATIO = 0.9
+"""Rate that was reached / rate that was offered, below which requests outran the replica (a convention)."""
+OTHER_LENGTHS_RATIO = 0.1
+"""Mean lengths that differ more from the planned ones are another workload (a convention)."""
+WIDEST_STEP = 2.5
+"""Factor between two loads beyond which a knee between them is not seen (the plan doubles)."""
 _TIMES = ("ttft", "tpot", "e2e")
 
 
@@ -56,6 +67,8 @@ def _level(runs: Sequence[LoadPoint], slo: Slo | None, headroom_ratio: float, co
     objectives = _objectives(times, slo, headroom_ratio)
     failed = _failed(runs)
     wrong = [f"{failed:.1%} of the requests failed"] if failed is not None and failed > MOST_FAILED_RATIO else []
+    distrusted = _distrusted(runs)
+    wrong += distrusted
     wrong += [
         f"{each.name} {seconds(each.measured_s or 0)} is above its objective of {seconds(each.limit_s)}"
         for each in objectives
@@ -74,6 +87,7 @@ def _level(runs: Sequence[LoadPoint], slo: Slo | None, headroom_ratio: float, co
         request_rps=rate,
         output_tokens_per_s=fmean(tokens) if tokens else None,
         failed_ratio=failed,
+        trusted=not distrusted,
         **times,
         power=rate / whole if rate is not None and whole else None,
         variation_ratio=variation,
@@ -83,6 +97,41 @@ def _level(runs: Sequence[LoadPoint], slo: Slo | None, headroom_ratio: float, co
         went_wrong=wrong,
         findings=[],
     )
+
+
+def _distrusted(runs: Sequence[LoadPoint]) -> list[str]:
+    """What makes the figures of a level none to plan with: rate x time is not what was in flight, or the rate was not reached."""
+    found = []
+    for run in runs:
+        kept, in_flight, offered, rate = run.concurrency, run.in_flight, run.requests_offered_per_s, run.requests_per_s
+        if offered is not None and rate is not None and rate < KEPT_UP_RATIO * offered:
+            found.append(f"{rate:.3g} of {offered:.3g} requests/s were served: requests outran the replica, or the run was short")
+        if offered is not None or kept is None or not in_flight:
+            continue
+        waves = (run.num_completed or 0) / kept
+        if in_flight > AGREEMENT_RATIO * kept or (in_flight < LEAST_IN_FLIGHT_RATIO * kept and waves >= FEW_WAVES):
+            found.append(f"requests/s x mean time of a request is {in_flight:.3g} in flight, not {kept:.3g}: is a figure in another unit?")
+    return found
+
+
+def ramp_notes(points: Sequence[LoadPoint], ramp: Sequence[MeasuredLevel], planned: Mapping[str, float]) -> list[Note]:
+    """What keeps a ramp from proving the plan: other lengths (`planned`: mean prompt and output [tokens]), several tools, wide steps."""
+    notes = []
+    for what, planned_tokens in planned.items():
+        tokens = _mean(getattr(point, f"mean_{what}_tokens") for point in points)
+        if tokens is not None and abs(tokens / planned_tokens - 1) > OTHER_LENGTHS_RATIO:
+            message = f"Mean {what} length is {tokens:.6g} tokens, the plan has {planned_tokens:.6g}: another workload was measured."
+            notes.append(Note(code="other_lengths", message=message))
+    tools = sorted({point.tool for point in points})
+    if len(tools) > 1:
+        message = f"Files of {', '.join(tools)}: tools count and time differently, and differences between them look like instability."
+        notes.append(Note(code="several_tools", message=message))
+    loads = [level.offered_rps if level.load == "rate" else level.concurrency for level in ramp]
+    wide = [f"{low:g} to {high:g}" for low, high in itertools.pairwise(load for load in loads if load) if high > WIDEST_STEP * low]
+    if wide:
+        message = f"No load was measured between {', '.join(wide)}: a knee or a broken objective between them is not seen."
+        notes.append(Note(code="wide_steps", message=message))
+    return notes
 
 
 def _mean(values: Iterable[float | None]) -> float | None:
@@ -155,6 +204,8 @@ def working_point(ramp: Sequence[MeasuredLevel], knee: int | None) -> tuple[Meas
             return found, None if found else f"the smallest load does not hold {', '.join(broken)} with headroom"
         if level.failed_ratio is not None and level.failed_ratio > MOST_FAILED_RATIO:
             return found, None if found else "requests failed at the smallest load"
+        if not level.trusted:
+            return found, None if found else "the figures of the smallest load contradict each other or its rate was not reached"
         found = level
     return found, None
 

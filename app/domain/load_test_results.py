@@ -64,6 +64,8 @@ class MeasuredLevel(Value):
     """Output tokens per second, mean over the runs [tokens/s]."""
     failed_ratio: float | None
     """Failed requests / all requests; None where the files do not say."""
+    trusted: bool
+    """Whether rate and times agree with the load by Little's law, and an offered rate was reached; else the level is none to plan with."""
     ttft: Latency
     """Time to first token, each statistic averaged over the runs."""
     tpot: Latency

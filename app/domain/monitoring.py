@@ -38,6 +38,8 @@ class AlertRule(Value):
     """What it means."""
     look_at: str
     """What to look at first."""
+    runbook: str
+    """How to go on: what to send to `/diagnose`, or which other call answers it."""
 
 
 class Panel(Value):

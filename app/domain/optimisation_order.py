@@ -13,6 +13,11 @@ Applies = Literal["done", "next", "no"]
 WIDE_WEIGHTS = ("bf16", "fp16", "fp32")
 LONG_PROMPT_TOKENS = 1000
 """Prompts from here on are worth shortening before machines are added (a convention)."""
+LONG_ANSWER_TOKENS = 1000
+"""Answers from here on are worth bounding and shortening (a convention)."""
+DRAFT_CONCURRENCY = 32
+"""Requests at once in a replica above which drafts compete with requests for the same computing (a convention): they pay at low to medium
+load, https://docs.vllm.ai/en/latest/features/spec_decode.html."""
 DECODE_SHARE_RATIO = 0.5
 """Share of the time of a request after its first token from which on decoding is worth speeding up first (a convention)."""
 
@@ -30,9 +35,11 @@ class OptimisationStep(Value):
     """Why, in the figures of the plan."""
 
 
-def optimisation_order(answer: CapacityAnswer, deployment: Deployment, workload: Workload, slo: Slo | None) -> list[OptimisationStep]:
-    """The fourteen steps in order, judged by a plan."""
-    steps = [*_before(answer, deployment, workload, slo), *_tuning(answer, deployment, workload), *_beyond(answer, deployment)]
+def optimisation_order(
+    answer: CapacityAnswer, deployment: Deployment, workload: Workload, slo: Slo | None, *, published: str | None = None
+) -> list[OptimisationStep]:
+    """The fourteen steps in order, judged by a plan; `published` is the quantisation of the checkpoint, which weights not named have."""
+    steps = [*_before(answer, deployment, workload, slo), *_tuning(answer, deployment, workload, published), *_beyond(answer, deployment)]
     return [OptimisationStep(order=order, step=what, applies=applies, why=why) for order, (what, applies, why) in enumerate(steps, 1)]
 
 
@@ -79,7 +86,7 @@ def _before(answer: CapacityAnswer, deployment: Deployment, workload: Workload, 
     )
 
 
-def _tuning(answer: CapacityAnswer, deployment: Deployment, workload: Workload) -> _Steps:
+def _tuning(answer: CapacityAnswer, deployment: Deployment, workload: Workload, published: str | None) -> _Steps:
     demand = answer.demand
     given = deployment.max_num_seqs is not None and deployment.max_num_batched_tokens is not None
     yield (
@@ -95,14 +102,15 @@ def _tuning(answer: CapacityAnswer, deployment: Deployment, workload: Workload) 
             "next",
             f"It is off: prompts of {plain(demand.mean_input_tokens)} tokens stop answers.",
         )
-    long = demand.mean_input_tokens >= LONG_PROMPT_TOKENS
+    lengths = (("Prompts", demand.mean_input_tokens, LONG_PROMPT_TOKENS), ("Answers", demand.mean_output_tokens, LONG_ANSWER_TOKENS))
+    long = [f"{what} of {plain(tokens)} tokens" for what, tokens, limit in lengths if tokens >= limit]
     yield (
         "Shorten prompts, retrieved text, history and answers",
         "next" if long else "no",
         (
-            f"Prompts of {plain(demand.mean_input_tokens)} tokens: what is left out costs nothing."
+            f"{' and '.join(long)}: what is left out costs nothing."
             if long
-            else f"Prompts of {plain(demand.mean_input_tokens)} tokens leave little to cut."
+            else f"{' and '.join(f'{what} of {plain(tokens)} tokens' for what, tokens, _ in lengths)} leave little to cut."
         ),
     )
     if not deployment.prefix_caching:
@@ -121,7 +129,7 @@ def _tuning(answer: CapacityAnswer, deployment: Deployment, workload: Workload) 
             "It is on, the plan counts on no hits: measure them.",
         )
     wide_kv = deployment.kv_cache in ("auto", "bf16", "fp16")
-    wide = deployment.weights is None or deployment.weights in WIDE_WEIGHTS
+    wide = published is None if deployment.weights is None else deployment.weights in WIDE_WEIGHTS
     bound_by_kv = answer.binding in ("kv_cache", "concurrency")
     left = [what for what, is_wide in (("weights", wide), ("KV cache" + (", which binds" if bound_by_kv else ""), wide_kv)) if is_wide]
     yield (
@@ -139,12 +147,19 @@ def _beyond(answer: CapacityAnswer, deployment: Deployment) -> _Steps:
     elif share is None:
         yield "Speculative decoding", "next", "Nothing is modelled: measure TTFT and the whole request first; drafts shorten only the rest."
     else:
-        pays = share >= DECODE_SHARE_RATIO
+        at_once = 0.0 if expected is None else expected.concurrency
+        pays = share >= DECODE_SHARE_RATIO and at_once <= DRAFT_CONCURRENCY
         yield (
             "Speculative decoding",
             "next" if pays else "no",
             f"{share:.0%} of a request's time is expected after its first token, "
-            + ("where drafts shorten it while batches are small." if pays else "and drafts shorten nothing else."),
+            + (
+                f"with about {at_once:.3g} requests at once: drafts shorten it while batches are small."
+                if pays
+                else f"but about {at_once:.3g} requests run at once, and drafts compete with them for the same computing."
+                if share >= DECODE_SHARE_RATIO
+                else "and drafts shorten nothing else."
+            ),
         )
     replicas = answer.replicas
     yield (

@@ -16,9 +16,9 @@ from app.domain.units import plain, seconds
 from app.domain.value import Value
 
 SOURCE = (
-    "one replica simulated step by step (https://www.usenix.org/conference/osdi22/presentation/yu); POST /simulate with the workload at "
-    "peak_rps = replica_rps and burst_ratio 1, variation_ratio = replica_variation_ratio, and num_under_way, num_requests, warm_up_ratio "
-    "and seeds as `simulated` has them"
+    "replicas simulated step by step (https://www.usenix.org/conference/osdi22/presentation/yu); POST /simulate with the workload at "
+    "peak_rps = request_rps and burst_ratio 1, replicas = num_simulated_replicas, and variation_ratio, num_under_way, num_requests, "
+    "warm_up_ratio and seeds as `simulated` has them"
 )
 
 
@@ -36,18 +36,20 @@ class SimulatedSize(Value):
 
     replicas: int
     """Replicas that serve."""
-    replica_rps: float
-    """Requests of one of them [requests/s]."""
-    replica_variation_ratio: float
-    """Standard deviation of the gaps between them / their mean."""
+    num_simulated_replicas: int
+    """Replicas that were simulated together, and stand for all: requests go to the least loaded of them."""
+    request_rps: float
+    """Requests of those [requests/s]."""
+    variation_ratio: float
+    """Standard deviation of the gaps between those requests / their mean."""
     num_under_way: int
-    """Requests in it as a run starts."""
+    """Requests in those replicas as a run starts."""
     times: SimulatedTimes
     """Times of requests."""
     num_in_flight: SimulatedFigure
-    """Requests in one replica."""
+    """Requests in those replicas."""
     busy_ratio: SimulatedFigure
-    """Share of the time in which its engine runs steps."""
+    """Share of the time in which their engines run steps."""
     objectives: list[ObjectiveMargin]
     """Each objective of the request that is not held as measured."""
     holds: bool
@@ -70,9 +72,10 @@ class SimulatedCapacity(Value):
     simulated_s: float
     """Time that passed in those runs, without their warm-up [s]."""
     replicas: int | None
-    """Fewest replicas that hold; None where no number does."""
+    """Fewest replicas that hold; None where no number does. Where they would take too long to simulate, as many as other limits need."""
     replicas_exact: SimulatedFigure | None
-    """Where the objectives are just held; low and high as sure as the intervals of the percentiles are."""
+    """Where the objectives are just held; low and high as sure as the intervals of the percentiles are. None where smaller fleets would
+    take too long to simulate."""
     replicas_approximated_ratio: float | None
     """Replicas by the approximation of the percentiles / replicas_exact; None where either has none."""
     most_request_rps: float | None
@@ -84,7 +87,7 @@ class SimulatedCapacity(Value):
     fewer: SimulatedSize | None
     """The next smaller fleet that was looked at, which does not hold: one replica less, but of more than 50 up to 2 % less."""
     all_serving: SimulatedSize | None
-    """The fleet with redundancy and spare replicas; None where it is not sized."""
+    """The fleet with redundancy and spare replicas; None where it is not sized, or more crowded than runs of this length show."""
     one_lost: SimulatedSize | None
     """The same with one replica lost, once its requests are spread; None of a single replica."""
 
@@ -129,8 +132,8 @@ class Simulated:
                 )
             )
         return ExpectedLatency(
-            request_rps=trial.arrivals.request_rps,
-            concurrency=trial.result.num_in_flight.mean,
+            request_rps=trial.scenario.arrivals.request_rps / trial.scenario.num_replicas,
+            concurrency=trial.result.num_in_flight.mean / trial.scenario.num_replicas,
             **times,
             basis=speed.basis,
             percentile_basis=speed.basis,
@@ -138,14 +141,20 @@ class Simulated:
             objectives=objectives,
         )
 
+    def _size(self, replicas: int) -> SimulatedSize | None:
+        trials, size = self.trials, float(replicas)
+        was_simulated = (size, trials.scenario.seeds[-1]) in trials.runs
+        return size_of(trials.judged(size)) if replicas and (was_simulated or trials.is_long_enough(size)) else None
+
     def answer(self, approximated: float | None, replicas: int | None) -> SimulatedCapacity:
         """The block of the answer; `approximated` is what the closed form needs, `replicas` the fleet with its reserve."""
         trials, found = self.trials, self.found
         needed = found.needed or found.idle
-        all_serving = None if replicas is None else size_of(trials.judged(float(replicas)))
-        one_lost = None if replicas is None or replicas < 2 else size_of(trials.judged(float(replicas - 1)))
+        all_serving, one_lost = (self._size(each) for each in ((replicas, replicas - 1) if replicas is not None else (0, 0)))
         runs, exact = trials.runs.values(), found.replicas_exact
         demand = trials.scenario.arrivals.request_rps
+        if found.is_upper:
+            exact = None
         most = None if exact is None or found.needed is None else found.needed.num_replicas / exact * demand
         return SimulatedCapacity(
             balancing=trials.balancing,
@@ -177,7 +186,7 @@ def _expected_time(found: PercentileIntervals, low_ratio: float, high_ratio: flo
 
 def _exact_figure(found: FoundSize) -> SimulatedFigure | None:
     """replicas x ((mean +- half the interval) / mean)^(1 / elasticity), of the objective that is closest."""
-    if found.replicas_exact is None or found.needed is None:
+    if found.replicas_exact is None or found.needed is None or found.is_upper:
         return None
     known = [each.found for each in found.needed.objectives if each.found is not None]
     at = found.needed.objectives
@@ -198,9 +207,10 @@ def size_of(trial: Trial) -> SimulatedSize:
         rows.append(ObjectiveMargin(**dict(each), holds=value is not None and value <= each.limit_s, margin_ratio=margin))
     return SimulatedSize(
         replicas=ceil(trial.num_replicas),
-        replica_rps=trial.arrivals.request_rps,
-        replica_variation_ratio=trial.arrivals.variation_ratio,
-        num_under_way=trial.arrivals.num_under_way,
+        num_simulated_replicas=trial.scenario.num_replicas,
+        request_rps=trial.scenario.arrivals.request_rps,
+        variation_ratio=trial.scenario.arrivals.variation_ratio,
+        num_under_way=trial.scenario.arrivals.num_under_way,
         times=times_of(trial.result.times),
         num_in_flight=figure(trial.result.num_in_flight),
         busy_ratio=figure(trial.result.busy_ratio),
@@ -240,10 +250,15 @@ def simulated_steps(simulated: Simulated, basis: Basis) -> Iterator[Step]:
 def simulated_notes(simulated: Simulated) -> list[Note]:
     """What was simulated, as an assumption."""
     trials = simulated.trials
-    shared = "in turn (round robin)" if trials.balancing == "round_robin" else "at random"
+    shared = {
+        "least_loaded": f"to the least loaded (groups of up to {trials.group} replicas take turns)",
+        "round_robin": "in turn (round robin)",
+        "random": "at random",
+    }[trials.balancing]
+    which = f"up to {trials.group} replicas of each fleet are" if trials.group > 1 else "one replica of each fleet is"
     message = (
-        f"Percentiles are simulated: requests arrive at random (Poisson), a balancer shares them out {shared}, and one replica of each "
-        f"fleet is stepped through {len(trials.scenario.seeds)} runs of {trials.scenario.num_requests} requests."
+        f"Percentiles are simulated: requests arrive at random (Poisson), a balancer sends them {shared}, and {which} "
+        f"stepped through {len(trials.scenario.seeds)} runs of {trials.scenario.num_requests} requests."
     )
     variants = "prefix_cache_effect and pools are approximated, so that their rows compare with each other: `percentiles` says more."
     return [Note(code="percentiles_simulated", message=message), Note(code="variants_approximated", message=variants)]

@@ -1,4 +1,4 @@
-"""How many replicas hold percentiles, found by simulating one replica of fleets of different sizes."""
+"""How many replicas hold percentiles, found by simulating a few replicas of fleets of different sizes."""
 
 import math
 from collections.abc import Callable
@@ -13,7 +13,9 @@ from app.domain.simulation_scenario import Scenario
 from app.domain.units import exact
 from app.domain.workload import Slo
 
-Splitting = Literal["round_robin", "random"]
+Splitting = Literal["least_loaded", "round_robin", "random"]
+BALANCER: Literal["least_loaded"] = "least_loaded"
+"""Among those that are simulated together; a single one has no choice."""
 LEAST_VARIATION = 0.01
 """A steadier pace is none that `/simulate` tells from a constant one."""
 STEADY_RATIO = 0.9
@@ -45,8 +47,8 @@ class Trial:
 
     num_replicas: float
     """Below 1: a single replica with 1 / num_replicas times the traffic."""
-    arrivals: Arrivals
-    """What one of its replicas gets."""
+    scenario: Scenario
+    """Those of its replicas that are simulated, with their share of the requests."""
     result: SimulationResult
     objectives: list[SimulatedObjective]
     strain: float
@@ -60,45 +62,58 @@ class Trial:
 
 @dataclass
 class Trials:
-    """One replica of fleets of different sizes, each seed of each size run once.
+    """Some replicas of fleets of different sizes, each seed of each size run once.
 
-    Round robin over n replicas leaves one of them gaps that are the sum of n: of gamma gaps, gamma gaps with n times the shape
-    (https://www.itl.nist.gov/div898/handbook/eda/section3/eda366b.htm), a coefficient of variation less by root n. Random choice leaves
-    Poisson arrivals Poisson (https://doi.org/10.1002/9781119453765). So one replica stands for all of them.
+    Requests that go in turn to n / m groups of m replicas leave one group gaps that are the sum of n / m: of gamma gaps, gamma gaps with
+    n / m times the shape (https://www.itl.nist.gov/div898/handbook/eda/section3/eda366b.htm), a coefficient of variation less by the root
+    of it. Random choice leaves Poisson arrivals Poisson (https://doi.org/10.1002/9781119453765). So one group stands for all of them: for
+    round robin and random choice a single replica, and exactly; for the least loaded `group` replicas, which all n do no worse than.
     """
 
     scenario: Scenario
-    """One replica with all requests of the fleet: lengths, length of a run, seeds."""
+    """A replica with all requests of the fleet: lengths, length of a run, seeds."""
     slo: Slo
     balancing: Splitting
+    group: int
+    """Replicas that share their requests by load, at most."""
     under_way: Callable[[float], float]
     """Requests in one replica at a rate, about: a run starts with them."""
+    most_under_way: float
+    """For which runs are long enough, in one replica: a more crowded size starts with so many, and may end before it is full."""
     run: Callable[[Scenario, int], Run]
     """Runs a seed; may raise to end the search."""
     runs: dict[tuple[float, int], Run] = field(default_factory=dict)
 
     def at(self, num_replicas: float, num_seeds: int) -> Trial:
         """The fleet at a size, by the first seeds."""
-        arrivals = self.arrivals(num_replicas)
-        scenario = replace(self.scenario, arrivals=arrivals)
+        scenario = self.part(num_replicas)
         for seed in self.scenario.seeds[:num_seeds]:
             if (num_replicas, seed) not in self.runs:
                 self.runs[num_replicas, seed] = self.run(scenario, seed)
         result = gathered([self.runs[num_replicas, seed] for seed in self.scenario.seeds[:num_seeds]])
         objectives = objectives_of(self.slo, result)
-        return Trial(num_replicas, arrivals, result, objectives, strain_of(arrivals, result, objectives))
+        return Trial(num_replicas, scenario, result, objectives, strain_of(scenario.arrivals, result, objectives))
+
+    def is_long_enough(self, num_replicas: float) -> bool:
+        """Whether runs show what so many replicas come to."""
+        return self.under_way(self.scenario.arrivals.request_rps / num_replicas) <= self.most_under_way
 
     def judged(self, num_replicas: float) -> Trial:
         """The fleet at a size, by all seeds."""
         return self.at(num_replicas, len(self.scenario.seeds))
 
-    def arrivals(self, num_replicas: float) -> Arrivals:
-        """What one replica of so many gets."""
-        whole = self.scenario.arrivals
-        variation, rate = whole.variation_ratio, exact(whole.request_rps / num_replicas)
-        if self.balancing == "round_robin" and num_replicas > 1:
-            variation = max(LEAST_VARIATION, variation / math.sqrt(num_replicas))
-        return Arrivals(rate, variation, num_under_way=round(self.under_way(rate)))
+    def part(self, num_replicas: float) -> Scenario:
+        """The replicas that stand for so many, with what they get."""
+        whole, together = self.scenario.arrivals, 1
+        if self.balancing == "least_loaded":
+            together = max(1, min(self.group, math.floor(num_replicas)))
+        share, variation = together / num_replicas, whole.variation_ratio
+        if self.balancing != "random" and share < 1:
+            variation = max(LEAST_VARIATION, variation * math.sqrt(share))
+        under_way = round(together * min(self.most_under_way, self.under_way(whole.request_rps / num_replicas)))
+        arrivals = Arrivals(exact(whole.request_rps * share), variation, num_under_way=under_way)
+        pools = (replace(self.scenario.pools[0], num_replicas=together, balancing=BALANCER),)
+        return replace(self.scenario, pools=pools, arrivals=arrivals)
 
 
 def strain_of(arrivals: Arrivals, result: SimulationResult, objectives: list[SimulatedObjective]) -> float:
@@ -129,6 +144,8 @@ class FoundSize:
     """-d ln strain / d ln replicas."""
     line: "Bracket | None" = None
     """The sizes through which the line goes."""
+    is_upper: bool = False
+    """Smaller fleets were not looked at: `replicas_exact` is what the closed form says, no more than `needed`."""
 
 
 @dataclass(frozen=True)

@@ -69,7 +69,9 @@ def _ahead(_: Serving, state: LoadState, __: float | None) -> Terms:
         return found.num_others * found.other_s, f"{plain(found.num_others)} x {plain(found.other_s)}"
     busy, line = plain(found.busy_ratio), found.line
     queue = f"{plain(line.busy_ratio)} x {plain(line.service_s)} / (2 x (1 - {plain(line.busy_ratio)}))"
-    return found.ahead_s, f"{queue} + {busy} x ({plain(found.plain_s)} - {plain(found.met_s)}) / 2"
+    # The two steps are nearly as long: their difference, taken of ten digits each, would have lost most of its own.
+    longer_s = found.plain_s - found.met_s
+    return found.ahead_s, f"{queue} {'+' if longer_s >= 0 else '-'} {busy} x {plain(abs(longer_s))} / 2"
 
 
 def _residual(_: Serving, state: LoadState, __: float | None) -> Terms:

@@ -22,6 +22,24 @@ FAR_RATIO = 1.25
 SHORTFALL_RATIO = 0.8
 """Share of the planned prefix hits or accepted drafts below which the plan no longer holds (a convention)."""
 MINUTE_S = 60
+DIAGNOSE = (
+    "Scrape /metrics of the engine twice, five minutes apart, and DCGM beside it; POST /diagnose with both (`prometheus`, `dcgm`), slo, "
+    "model, gpu, deployment and workload of the plan."
+)
+REPLAN = "POST /capacity with the measured rate and lengths in the workload."
+REPLICAS = "Scrape every engine that still reports; POST /diagnose with them as `replicas`."
+XID = "https://docs.nvidia.com/deploy/xid-errors/"
+RUNBOOKS = {
+    "TrafficAboveCapacity": REPLAN,
+    "NoRoomForALostReplica": REPLAN,
+    "TrafficAbovePlan": REPLAN,
+    "PromptsLongerThanPlanned": REPLAN,
+    "AnswersLongerThanPlanned": REPLAN,
+    "ReplicasMissing": REPLICAS,
+    "EnginesAreSilent": "Look at the scrape targets and the engines' start-up logs; POST /memory/reconcile reads a log that ends early.",
+    "GpuReportsXidError": XID,
+}
+"""Alerts that another call answers than DIAGNOSE."""
 
 
 def alert_rules(names: EngineMetrics, limits: Limits) -> list[AlertRule]:
@@ -39,7 +57,13 @@ def rules_file(rules: Sequence[AlertRule], *, group: str, labels: dict[str, str]
             "expr": rule.expr,
             "for": f"{rule.for_s}s",
             "labels": {"severity": rule.severity, **labels},
-            "annotations": {"summary": rule.summary, "threshold": rule.threshold_from, "look_at": rule.look_at, "plan": plan},
+            "annotations": {
+                "summary": rule.summary,
+                "threshold": rule.threshold_from,
+                "look_at": rule.look_at,
+                "runbook": rule.runbook,
+                "plan": plan,
+            },
         }
         for rule in rules
     ]
@@ -179,4 +203,5 @@ def _rule(
         threshold_from=threshold_from,
         summary=summary,
         look_at=look_at,
+        runbook=RUNBOOKS.get(name, DIAGNOSE),
     )

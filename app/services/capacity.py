@@ -1,5 +1,7 @@
 """Sizing a fleet: resolve names, name the defaults, model a replica where an engine is named, call the domain."""
 
+from dataclasses import replace
+
 from app.domain.bounds import SpeedBounds, speed_bounds
 from app.domain.calibration import ChosenSteps
 from app.domain.capacity_answer import CapacityAnswer, answer_capacity
@@ -67,10 +69,11 @@ def capacity(catalog: Catalog, request: CapacityRequest) -> CapacityAnswer:
     speed = _speed(request, slo, deployment, llm, gpu, found, demand, steps)
     if steps is not None and speed is not None:
         notes += [*steps.assumptions, *length_notes(workload)]
-    simulated, unsimulated = simulated_of(request, speed, demand)
+    sizing = Sizing(demand, request.measured, slo, holds, most, bounds, speed)
+    simulated, unsimulated = simulated_of(request, sizing)
     warnings += unsimulated
-    found_size = None if simulated is None else simulated.found
-    sizing = Sizing(demand, request.measured, slo, holds, most, bounds, speed, found_size)
+    if simulated is not None:
+        sizing = replace(sizing, simulated=simulated.found)
     inside = sizing.time_in_system_s
     if inside is not None and inside.basis == "assumed" and sizing.operating is None:
         notes.append(

@@ -17,7 +17,7 @@ from app.domain.finding import Finding
 from app.domain.hardware import Gpu
 from app.domain.llm import Llm
 from app.domain.load_test_plan import ramp_levels
-from app.domain.load_test_reading import QUANTITIES, compare, knee_of, levels_of, ramp_of, replicas_at, working_point
+from app.domain.load_test_reading import QUANTITIES, compare, knee_of, levels_of, ramp_notes, ramp_of, replicas_at, working_point
 from app.domain.load_test_results import Compared, LoadTestAnalysis, MeasuredLevel
 from app.domain.metrics import Metrics
 from app.domain.performance import performance_of, step_parts
@@ -69,6 +69,7 @@ def analyse(session: Session, catalog: Catalog, rules: Sequence[Rule], request: 
     work, missing = working_point(ramp, knee)
     demand = demand_of(plan.workload)
     warnings += _warnings(levels, ramp, knee)
+    warnings += ramp_notes(sweep.points, ramp, {"input": demand.mean_input_tokens, "output": demand.mean_output_tokens})
     return LoadTestAnalysis(
         summary=_summary(ramp, knee, work, missing),
         working=_working(ramp, knee, work, demand.request_rps),
@@ -162,7 +163,9 @@ def _load(level: MeasuredLevel) -> str:
 
 
 def _summary(ramp: Sequence[MeasuredLevel], knee: int | None, work: MeasuredLevel | None, missing: str | None) -> str:
-    text = f"{len(ramp)} levels; " + ("the ramp ends before throughput does" if knee is None else f"the knee is at {_load(ramp[knee])}")
+    text = f"{len(ramp)} level{'' if len(ramp) == 1 else 's'}; " + (
+        "the ramp ends before throughput does" if knee is None else f"the knee is at {_load(ramp[knee])}"
+    )
     if work is None:
         return f"{text}; no working point: {missing}."
     return f"{text}; work at {_load(work)} ({work.request_rps or 0:.3g} requests/s), where every objective holds with headroom."

@@ -16,6 +16,7 @@ from app.exporters.dashboard import dashboard, panels
 from app.exporters.engine_metrics import ENGINES
 from app.services.capacity import capacity
 from app.services.planned_fleet import ForPlan, deployed, planned
+from app.services.references import resolve_served
 from app.services.versions import versions_of
 
 
@@ -41,7 +42,8 @@ def monitoring(session: Session, catalog: Catalog, request: MonitoringRequest) -
     digest = hashlib.sha256(json.dumps(plan.model_dump(mode="json"), sort_keys=True).encode()).hexdigest()[:12]
     name = str(request.plan_id) if request.plan_id is not None else f"request {digest}"
     title = f"{answer.model or 'LLM'} on {answer.gpus or '?'} {answer.gpu or 'accelerators'}"
-    order = optimisation_order(answer, deployment, plan.workload, plan.slo)
+    published = None if plan.model is None else resolve_served(catalog, plan.model, plan.deployment).native.quantization
+    order = optimisation_order(answer, deployment, plan.workload, plan.slo, published=published)
     checklist = production_checklist(answer, deployment, plan.workload, plan.slo, plan.rolling_update)
     open_items = sum(item.state == "open" for item in checklist)
     upcoming = next((each for each in order if each.applies == "next"), None)

@@ -267,9 +267,8 @@ class CapacityRequest(Given):
     percentiles: Percentiles = "simulated"
     """simulated: with objectives and a named engine, fleets of different sizes are simulated step by step until one holds (some seconds);
     approximated: by queueing theory."""
-    balancing: Splitting = "round_robin"
-    """How requests are shared out among simulated replicas: in turn, or at random. A balancer that looks at the load does no worse than
-    in turn."""
+    balancing: Splitting = "least_loaded"
+    """How requests are shared out among simulated replicas: to the one with fewest requests, in turn, or at random."""
     redundancy_ratio: Annotated[float, Field(ge=1, le=100)] = 1.25
     """Factor on the largest constraint: failures, rolling updates, bursts."""
     spare_replicas: Annotated[int, Field(ge=0, le=10_000)] = 0

@@ -108,6 +108,42 @@ def test_the_same_run_given_twice_is_no_proof_of_stability(client: TestClient) -
     assert "run_given_twice" in [note["code"] for note in answer["warnings"]]
 
 
+def codes(answer: dict[str, Any]) -> set[str]:
+    return {note["code"] for note in answer["warnings"]}
+
+
+@pytest.mark.parametrize("factor", [1e-3, 1e3], ids=["seconds-as-milliseconds", "milliseconds-as-seconds"])
+def test_times_in_another_unit_are_none_to_work_with(client: TestClient, factor: float) -> None:
+    files = [
+        {key: value * factor if key.endswith("_ms") else value for key, value in json.loads(run(level, 1.8)).items()} for level in (1, 4)
+    ]
+    answer = analysed(client, [json.dumps(file) for file in files])
+    assert answer["working_point"] is None
+    assert [level["trusted"] for level in answer["levels"]] == [False, False]
+    assert "another unit" in answer["levels"][1]["went_wrong"][0]
+
+
+def test_a_rate_that_is_not_reached_is_none_to_work_at(client: TestClient) -> None:
+    def at(offered: float, reached: float) -> str:
+        return json.dumps(json.loads(run(4, reached)) | {"request_rate": offered, "max_concurrency": None})
+
+    answer = analysed(client, [at(1, 1), at(2, 2), at(4, 2.5)], PLAN | {"slo": {"tpot_p99_s": 1}}, headroom_ratio=0)
+    assert [level["trusted"] for level in answer["levels"]] == [True, True, False]
+    assert answer["working_point"]["offered_rps"] == 2
+
+
+def test_another_workload_or_tool_and_missing_levels_are_said(client: TestClient) -> None:
+    assert not codes(analysed(client, [run(1, 0.5), run(2, 0.95)])) & {"other_lengths", "several_tools", "wide_steps"}
+    longer = json.loads(run(4, 1.8))
+    longer["total_input_tokens"] *= 3
+    tools = (Path(__file__).parent.parent / "importers" / "benchmark" / "aiperf-0.13.0" / "concurrency-1.json").read_text()
+    answer = analysed(client, [tools, json.dumps(longer), run(64, 5.6)])
+    assert codes(answer) >= {"other_lengths", "several_tools", "wide_steps"}
+    (steps,) = [note["message"] for note in answer["warnings"] if note["code"] == "wide_steps"]
+    assert "1 to 4" in steps
+    assert "4 to 64" in steps
+
+
 def test_a_percentile_that_was_not_printed_is_replaced_by_a_higher_one_only(client: TestClient) -> None:
     files = [run(level, rps) for level, rps in RISING.items()]
     (p95,) = analysed(client, files, PLAN | {"slo": {"tpot_p95_s": 0.5}})["levels"][0]["objectives"]

@@ -137,6 +137,40 @@ def test_the_order_has_fourteen_steps_and_says_why(client: TestClient) -> None:
     assert by_step["Speculative decoding"] == "done"
 
 
+QUICK = {"percentiles": "approximated"}
+BATCH = {
+    "model": "llama-3.1-8b",
+    "gpu": "h100-sxm-80gb",
+    "workload": {"peak_rps": 60, "input_tokens": 500, "output_tokens": 300},
+    "slo": None,
+}
+REASONING = {"workload": {"peak_rps": 2, "input_tokens": 500, "output_tokens": 8000}, "slo": {"tpot_p95_s": 0.05}}
+MOE = {"model": "deepseek-v3", "gpu": "h200-sxm-141gb", "workload": {"peak_rps": 1, "input_tokens": 800, "output_tokens": 200}, "slo": None}
+
+
+@pytest.mark.parametrize(
+    ("plan", "deployment", "step", "applies", "why"),
+    [
+        (BATCH, {"tp": 1}, "Speculative decoding", "no", "compete"),
+        (REASONING, {"tp": 4, "weights": "fp8"}, "Speculative decoding", "next", "batches are small"),
+        (REASONING, {"tp": 4, "weights": "fp8"}, "Shorten prompts, retrieved text, history and answers", "next", "Answers of 8000"),
+        (BATCH, {"tp": 1}, "Shorten prompts, retrieved text, history and answers", "no", "little to cut"),
+        (BATCH, {"tp": 1}, "Narrower weights and KV cache", "next", "weights and KV cache"),
+        (MOE, {"tp": 8}, "Narrower weights and KV cache", "next", ": KV cache"),
+    ],
+    ids=["drafts-batch", "drafts-few", "long-answers", "short", "wide-weights", "published-in-fp8"],
+)
+def test_the_order_judges_by_the_figures_of_the_plan(
+    client: TestClient, plan: dict[str, Any], deployment: dict[str, Any], step: str, applies: str, why: str
+) -> None:
+    body = PLAN | QUICK | plan | {"deployment": {"engine": "sglang", **deployment}}
+    answer = client.post("/monitoring", json={"plan": body})
+    assert answer.status_code == 200, answer.text
+    (found,) = [each for each in answer.json()["optimisation_order"] if each["step"] == step]
+    assert found["applies"] == applies, found
+    assert why in found["why"]
+
+
 @pytest.mark.parametrize(
     ("body", "field"),
     [

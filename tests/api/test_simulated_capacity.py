@@ -99,9 +99,9 @@ def test_simulate_gives_every_size_again(client: TestClient, answer: dict[str, A
     one = found[size]
     workload = {name: value for name, value in BODY["workload"].items() if name != "mean_rps"}
     body = BODY | {
-        "workload": workload | {"peak_rps": one["replica_rps"]},
-        "variation_ratio": one["replica_variation_ratio"],
-        "num_under_way": one["num_under_way"],
+        "workload": workload | {"peak_rps": one["request_rps"]},
+        "replicas": one["num_simulated_replicas"],
+        **{name: one[name] for name in ("variation_ratio", "num_under_way")},
         **{name: found[name] for name in ("num_requests", "warm_up_ratio", "seeds")},
     }
     again = client.post("/simulate", json=body).json()
@@ -136,9 +136,11 @@ def test_who_asks_for_the_approximation_has_it_with_the_bias_of_each_other(clien
 
 
 def test_replicas_that_are_chosen_at_random_are_no_fewer(client: TestClient, answer: dict[str, Any]) -> None:
-    at_random = ask(client, balancing="random")
-    assert at_random["simulated"]["needed"]["replica_variation_ratio"] == 1
-    assert constraint(at_random)["replicas_exact"] > constraint(answer)["replicas_exact"]
+    at_random, in_turn = (ask(client, balancing=how) for how in ("random", "round_robin"))
+    assert at_random["simulated"]["needed"]["variation_ratio"] == 1
+    assert {found["simulated"]["needed"]["num_simulated_replicas"] for found in (at_random, in_turn)} == {1}
+    assert answer["simulated"]["needed"]["num_simulated_replicas"] > 1
+    assert constraint(at_random)["replicas_exact"] > constraint(in_turn)["replicas_exact"] > constraint(answer)["replicas_exact"]
 
 
 def test_objectives_that_no_fleet_holds_say_the_floor(client: TestClient) -> None:
@@ -161,8 +163,8 @@ def test_a_lost_replica_that_is_missed_is_said(client: TestClient) -> None:
 
 
 def test_runs_that_would_be_too_long_leave_the_approximation(client: TestClient) -> None:
-    workload = {"peak_rps": 100, "input_tokens": 100, "output_tokens": 4000}
-    found = ask(client, workload=workload, slo={"e2e_p95_s": 400}, deployment={"engine": "vllm", "max_num_seqs": 4096})
+    workload = {"peak_rps": 1000, "input_tokens": 100, "output_tokens": 200}
+    found = ask(client, workload=workload, slo={"e2e_p95_s": 60}, deployment={"engine": "vllm", "max_num_seqs": 4096})
     assert found["simulated"] is None
     assert found["expected"]["percentiles"] == "approximated"
     (said,) = (note["message"] for note in found["warnings"] if note["code"] == "percentiles_approximated")
@@ -203,3 +205,30 @@ def test_absurd_traffic_has_an_answer(client: TestClient, workload: dict[str, An
     found = response.json()
     exact = constraint(found)["replicas_exact"]
     assert exact is None or math.isfinite(exact)
+
+
+def test_where_one_replica_is_more_than_enough_it_is_simulated_as_it_is_loaded(client: TestClient) -> None:
+    """At the rate that just holds a loose objective, runs would be too long; at the traffic's they are not."""
+    more: dict[str, Any] = {"workload": {"peak_rps": 2, "input_tokens": 300, "output_tokens": 800}, "slo": {"ttft_p99_s": 5}}
+    found = ask(client, **more)
+    simulated, slo = found["simulated"], constraint(found)
+    assert (simulated["replicas"], simulated["replicas_exact"], simulated["fewer"]) == (1, None, None)
+    assert simulated["needed"]["holds"]
+    assert slo["replicas_exact"] < 0.5
+    assert slo["note"].startswith("approximated, and by simulation 1 replicas hold the objectives: ttft_p99 ")
+    assert slo["replicas_exact"] == constraint(ask(client, **more, percentiles="approximated"))["replicas_exact"]
+
+
+def test_a_search_that_does_not_end_in_time_leaves_the_approximation(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(simulated_capacity, "PATIENCE_S", 0.0)
+    found = ask(client)
+    assert found["simulated"] is None
+    assert "percentiles_approximated" in codes(found)
+
+
+def test_a_fleet_more_crowded_than_runs_show_has_no_simulated_times(client: TestClient) -> None:
+    """No number holds the objective, so that other limits size the fleet: many requests at once, where the search had one in a replica."""
+    found = ask(client, workload={"peak_rps": 100, "input_tokens": 100, "output_tokens": 2000}, slo={"tpot_p95_s": 0.001})
+    assert found["simulated"]["replicas"] is None
+    assert found["simulated"]["all_serving"] is None
+    assert found["expected"] is None or found["expected"]["percentiles"] == "approximated"

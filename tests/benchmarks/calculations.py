@@ -63,7 +63,9 @@ CASES: dict[str, Case] = {
     "`/performance`": Case("performance", {**NAMES, **LOAD}, goal_s=MOST_S),
     "`/performance`, engine vllm": Case("performance", {**NAMES, **LOAD, "deployment": ON_VLLM}, goal_s=MOST_S),
     "`/capacity`": Case("capacity", {**NAMES, **TRAFFIC}, goal_s=MOST_S),
-    "`/capacity`, engine vllm": Case("capacity", {**NAMES, **TRAFFIC, "deployment": ON_VLLM, "percentiles": "approximated"}, goal_s=MOST_S),
+    "`/capacity`, engine vllm, approximated": Case(
+        "capacity", {**NAMES, **TRAFFIC, "deployment": ON_VLLM, "percentiles": "approximated"}, goal_s=MOST_S
+    ),
     "`/cost`": Case(
         "cost",
         {

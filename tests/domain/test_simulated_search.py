@@ -8,7 +8,7 @@ import pytest
 from app.domain.simulated_search import MOST_JUDGED, MOST_SIZES, Bracket, Range, Splitting, Trial, Trials, bracketed, search
 from app.domain.simulation import simulate, simulate_seed
 from app.domain.simulation_lengths import quantiles_of
-from app.domain.simulation_pool import PoolModel
+from app.domain.simulation_pool import Balancing, PoolModel
 from app.domain.simulation_replica import ConstantSteps, ReplicaModel
 from app.domain.simulation_requests import Arrivals, RequestKind
 from app.domain.simulation_scenario import Scenario
@@ -18,13 +18,15 @@ REPLICA = ReplicaModel(ConstantSteps(0.02), token_budget=1000, max_num_seqs=8)
 KINDS = (RequestKind("all", 1, quantiles_of(TokenLengths(mean=800, p95=1500)), quantiles_of(TokenLengths(mean=40, p95=100))),)
 
 
-def scenario(rps: float, num_replicas: int = 1, *, num_requests: int = 2000, seeds: tuple[int, ...] = (1, 2, 3)) -> Scenario:
-    pool = PoolModel(REPLICA, num_replicas, "round_robin")
+def scenario(
+    rps: float, num_replicas: int = 1, balancing: Balancing = "round_robin", *, num_requests: int = 2000, seeds: tuple[int, ...] = (1, 2, 3)
+) -> Scenario:
+    pool = PoolModel(REPLICA, num_replicas, balancing)
     return Scenario((pool,), Arrivals(rps), KINDS, num_requests=num_requests, warm_up_ratio=0.2, seeds=seeds)
 
 
-def trials(rps: float, slo: Slo, balancing: Splitting = "round_robin") -> Trials:
-    return Trials(scenario(rps), slo, balancing, lambda _: 0.0, simulate_seed)
+def trials(rps: float, slo: Slo, balancing: Splitting = "round_robin", group: int = 1) -> Trials:
+    return Trials(scenario(rps), slo, balancing, group, lambda _: 0.0, 100.0, simulate_seed)
 
 
 @pytest.mark.parametrize("num_replicas", [2, 5])
@@ -45,6 +47,22 @@ def test_one_replica_with_steadier_arrivals_stands_for_a_fleet_in_turn(num_repli
     assert alone_at_random.ttft.p95.mean > 1.1 * alone.ttft.p95.mean
 
 
+@pytest.mark.parametrize("group", [2, 4])
+def test_a_few_replicas_that_share_by_load_stand_for_more(group: int) -> None:
+    """All of them are no slower, and hardly faster; in turn is slower."""
+    rate, num_replicas, seeds = 9.0, 8, tuple(range(1, 7))
+    fleet = simulate(scenario(rate * num_replicas, num_replicas, "least_loaded", num_requests=8000, seeds=seeds)).times
+    asked = trials(rate * num_replicas, Slo(ttft_p95_s=1), "least_loaded", group)
+    asked.scenario = replace(asked.scenario, num_requests=1000 * group, seeds=seeds)
+    part = asked.judged(float(num_replicas))
+    assert (part.scenario.num_replicas, part.scenario.arrivals.request_rps) == (group, rate * group)
+    in_turn = replace(asked, balancing="round_robin", runs={}).judged(float(num_replicas)).result.times
+    for level in ("mean", "p95", "p99"):
+        (some, wide), (every, also_wide), (turn, _) = (getattr(found.ttft, level) for found in (part.result.times, fleet, in_turn))
+        assert some == pytest.approx(every, abs=wide + also_wide + 0.1 * every), level
+        assert some < turn, level
+
+
 def line(limit: float, slope: float = 2.0, saturated: float = 0.0) -> dict[str, float]:
     return {"limit": limit, "slope": slope, "saturated": saturated}
 
@@ -53,7 +71,7 @@ def straight(size: float, limit: float, slope: float, saturated: float) -> Trial
     """A fleet whose percentiles fall with a power of its size."""
     found = trials(1.0, Slo())
     strain = math.inf if size <= saturated else (limit / size) ** slope
-    return Trial(size, found.arrivals(size), None, [], strain)  # type: ignore[arg-type] # the search asks for the strain alone
+    return Trial(size, found.part(size), None, [], strain)  # type: ignore[arg-type] # the search asks for the strain alone
 
 
 @pytest.mark.parametrize(
