@@ -204,7 +204,7 @@ def _simulated_slo(found: FoundSize, need: float, speed: ReplicaSpeed) -> Constr
         if found.is_upper:
             note = f"approximated, and by simulation {note.removeprefix('simulated: ')}"
         return _constraint("slo", need, need / found.replicas_exact, "requests/s", speed.basis, note)
-    rows = [] if found.idle is None else [each for each in found.idle.objectives if each.found is None or each.found.value > each.limit_s]
+    rows = [] if found.idle is None else [each for each in found.idle.objectives if not each.is_within]
     listed = ", ".join(f"{each.name.removesuffix('_s')} {simulated_text(each)}" for each in rows)
     missed = [Objective(each.name.removesuffix("_s"), each.limit_s, math.inf if each.found is None else each.found.value) for each in rows]
     note = f"cannot be held by any number of these replicas: {listed} with next to no other request in it{speed.reason(missed)}"
@@ -214,8 +214,8 @@ def _simulated_slo(found: FoundSize, need: float, speed: ReplicaSpeed) -> Constr
 def simulated_text(each: SimulatedObjective) -> str:
     """A percentile with its interval against its limit, as `1.2 s (1 s to 1.4 s) <= 2 s`."""
     if each.found is None:
-        return "not measured: nothing finished"
-    found, holds = each.found, each.found.value <= each.limit_s
+        return "of no request: answers have one token" if each.is_within else "not measured: nothing finished"
+    found, holds = each.found, each.is_within
     between = "" if found.low is None or found.high is None else f" ({seconds(found.low)} to {seconds(found.high)})"
     return f"{seconds(found.value)}{between} {'<=' if holds else '>'} {seconds(each.limit_s)}"
 

@@ -46,7 +46,7 @@ class SimulatedRun(Value):
     @property
     def holds(self) -> bool:
         """Whether the mean of every objective over the seeds is within its limit."""
-        return all(each.found is not None and each.found.value <= each.limit_s for each in self.objectives)
+        return all(each.is_within for each in self.objectives)
 
 
 class RampLevel(Value):

@@ -204,7 +204,7 @@ def size_of(trial: Trial) -> SimulatedSize:
     for each in trial.objectives:
         value = None if each.found is None else each.found.value
         margin = None if value is None else 1 - value / each.limit_s
-        rows.append(ObjectiveMargin(**dict(each), holds=value is not None and value <= each.limit_s, margin_ratio=margin))
+        rows.append(ObjectiveMargin(**dict(each), holds=each.is_within, margin_ratio=margin))
     return SimulatedSize(
         replicas=ceil(trial.num_replicas),
         num_simulated_replicas=trial.scenario.num_replicas,

@@ -122,9 +122,9 @@ def strain_of(arrivals: Arrivals, result: SimulationResult, objectives: list[Sim
         return math.inf
     strain = 0.0
     for each in objectives:
-        if each.found is None or (each.verdict == "fails" and each.found.value <= each.limit_s):  # too many requests were lost
+        if each.verdict == "fails" and (each.found is None or each.is_within):  # too many requests were lost
             return math.inf
-        strain = max(strain, each.found.value / each.limit_s)
+        strain = max(strain, 0.0 if each.found is None else each.found.value / each.limit_s)
     return strain
 
 

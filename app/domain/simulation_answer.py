@@ -69,9 +69,14 @@ class SimulatedObjective(Value):
     limit_s: float
     """The objective [s]."""
     found: SimulatedFigure | None
-    """The percentile; None where nothing finished [s]."""
+    """The percentile; None where nothing finished, or no request has such a time (TPOT of answers of one token) [s]."""
     verdict: Literal["holds", "unsure", "fails"]
     """unsure: the limit lies within the confidence interval."""
+
+    @property
+    def is_within(self) -> bool:
+        """Whether the mean over the seeds is within the limit; so is a time that no request has."""
+        return self.verdict == "holds" if self.found is None else self.found.value <= self.limit_s
 
 
 class SimulatedOutcomes(Value):
@@ -222,7 +227,8 @@ def objectives_of(slo: Slo | None, result: FigureIntervals) -> list[SimulatedObj
         found = None if known is None else figure(getattr(known, level))
         too_many = lost > 1 - int(level[1:]) / 100
         low, high = (0.0, 0.0) if found is None else (found.value if found.low is None else found.low, found.high or found.value)
-        verdict = "fails" if found is None or too_many or low > limit else "holds" if high <= limit else "unsure"
+        has_none = known is None and not result.outcomes["finished"]
+        verdict = "fails" if has_none or too_many or low > limit else "holds" if high <= limit else "unsure"
         rows.append(SimulatedObjective.model_validate({"name": name, "limit_s": limit, "found": found, "verdict": verdict}))
     return rows
 

@@ -153,6 +153,15 @@ def test_objectives_that_no_fleet_holds_say_the_floor(client: TestClient) -> Non
     assert "the prefill of a prompt of 5000 tokens alone takes" in note
 
 
+def test_answers_of_one_token_keep_any_time_per_further_token(client: TestClient) -> None:
+    found = ask(client, workload={"peak_rps": 20, "input_tokens": 500, "output_tokens": 1}, slo={"ttft_p95_s": 1, "tpot_p99_s": 0.02})
+    by_name = {row["name"]: row for row in found["simulated"]["needed"]["objectives"]}
+    assert by_name["tpot_p99_s"] | {"found": None, "verdict": "holds", "holds": True, "margin_ratio": None} == by_name["tpot_p99_s"]
+    assert by_name["ttft_p95_s"]["found"]["value"] <= 1
+    assert constraint(found)["replicas_exact"] is not None
+    assert "tpot_p99 of no request: answers have one token" in constraint(found)["note"]
+
+
 def test_a_lost_replica_that_is_missed_is_said(client: TestClient) -> None:
     found = ask(client, redundancy_ratio=1)
     assert found["replicas"] == found["simulated"]["replicas"]
