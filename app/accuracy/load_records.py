@@ -38,9 +38,7 @@ class LoadRecord(Value):
     request_rps: float | None
     num_waves: float | None
     num_requests: int | None = None
-    """Requests of an offline run, or of one at a rate."""
-    even_arrivals: bool = False
-    """Requests at a rate come at equal intervals."""
+    """Requests of an offline run."""
     length_width_ratio: float
     output_tokens_per_s: float | None
     ttft_s: float | None
@@ -185,15 +183,13 @@ def _throughput_case(row: dict[str, Any], recipes: ServingRecipes | None) -> Loa
             "engine_version": None if version is None else version[1],
             "max_num_seqs": row["max_num_seqs"],
             "max_model_len_tokens": _length_limit(row["isl_mean"], row["osl_mean"]),
-            **tables.settings_of(row),
         },
         input_tokens=row["isl_mean"],
         output_tokens=max(1.0, row["osl_mean"]),
         concurrency=concurrency,
         request_rps=row["request_rate_rps"] and row["request_rate_rps"] / replicas,
         num_waves={"burst": 1, "static_batch": 1, "closed": BENCHMARK_WAVES}.get(load),
-        num_requests={"offline": tables.requests_of(row), "open": tables.num_open_requests}.get(load),
-        even_arrivals=load == "open" and tables.even_arrivals,
+        num_requests=tables.requests_of(row) if load == "offline" else None,
         length_width_ratio=0.0 if fixed else NATURAL_WIDTH_RATIO,
         output_tokens_per_s=row["output_tok_s_total"] and row["output_tok_s_total"] / replicas,
         ttft_s=_seconds(row["ttft_ms_mean"], row["ttft_ms_p50"]),

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from app.accuracy.load_records import LeftOutLoad, LoadRecord
 from app.accuracy.step_priors import fold_of
-from app.domain.batching import open_run_rps, run_rps, state_of
+from app.domain.batching import run_rps, state_of
 from app.domain.catalog import Catalog
 from app.domain.deployment import Deployment, EngineName
 from app.domain.engine_defaults import with_engine_cache
@@ -210,18 +210,11 @@ def figures_of(record: LoadRecord, performance: Performance) -> Figures:
     served = _state(record, performance)
     state = served or performance.saturated
     found: dict[Quantity, tuple[float, float | None]] = {
-        "throughput": (_request_rps(record, performance, state) * record.output_tokens, record.output_tokens_per_s),
+        "throughput": (state.request_rps * record.output_tokens, record.output_tokens_per_s),
         "ttft": (state.waiting.ttft_s, None if served is None else record.ttft_s),
         "tpot": (state.tpot_s, record.tpot_s if record.output_tokens > 1 else None),
     }
     return {quantity: Figure(predicted, recorded) for quantity, (predicted, recorded) in found.items() if recorded}
-
-
-def _request_rps(record: LoadRecord, performance: Performance, state: LoadState) -> float:
-    """Requests per second over the whole run, where it is known how many it sent at a rate [requests/s]."""
-    if record.load != "open" or record.num_requests is None:
-        return state.request_rps
-    return open_run_rps(performance.serving, state, record.num_requests)
 
 
 def _compare(record: LoadRecord, blind: Performance, seen: Performance, unfitted: Performance) -> Iterator[SpeedComparison]:

@@ -70,15 +70,6 @@ class ServingRecipe(Given):
         return {**self.deployment, "max_num_batched_tokens": math.ceil(tokens)}
 
 
-class PublishedRuns(Given):
-    """Settings of some rows of a table, from columns that the records leave out."""
-
-    ids: tuple[str, ...]
-    """Records."""
-    deployment: dict[str, Any]
-    """Fields of the deployment."""
-
-
 class PublishedTables(Given):
     """What the text of a page says about the runs of its tables."""
 
@@ -88,22 +79,12 @@ class PublishedTables(Given):
     """Requests of a run by nominal lengths, prompt/output [tokens]."""
     versions: dict[str, str] = Field(default_factory=dict)
     """Releases of what the table names otherwise."""
-    num_open_requests: int | None = None
-    """Requests of a run at a rate."""
-    even_arrivals: bool = False
-    """Requests of a run at a rate are sent at equal intervals, not at random."""
-    runs: tuple[PublishedRuns, ...] = ()
-    """Settings of some of its rows."""
     attention_dp_of_experts: bool = False
     """Models with experts run their attention data parallel over the tensor-parallel ranks of the table, and whole experts on each."""
 
     def requests_of(self, row: dict[str, Any]) -> int | None:
         """Requests that a run sent."""
         return self.num_requests.get(f"{row['isl_mean']:.0f}/{row['osl_mean']:.0f}")
-
-    def settings_of(self, row: dict[str, Any]) -> dict[str, Any]:
-        """Fields of the deployment of a record."""
-        return next((each.deployment for each in self.runs if row["id"] in each.ids), {})
 
 
 class ServingRecipes(Given):
@@ -118,7 +99,7 @@ class ServingRecipes(Given):
 
     def tables_of(self, row: dict[str, Any]) -> PublishedTables | None:
         """What is known about the run of a published figure; None where its page says nothing."""
-        return next((each for each in self.pages if row["source_url"].partition("#")[0] in each.pages), None)
+        return next((each for each in self.pages if row["source_url"] in each.pages), None)
 
     def settings_of(self, row: dict[str, Any]) -> dict[str, Any]:
         """Fields of the deployment of a record; none where no recipe matches."""

@@ -72,16 +72,6 @@ def run_rps(serving: Serving, concurrency: float) -> float:
     return concurrency / (concurrency / serving.closed(concurrency).request_rps + last_s)
 
 
-def open_run_rps(serving: Serving, state: LoadState, num_requests: int) -> float:
-    """Requests per second of a run that sends so many at the rate of a state, until the last one ends [requests/s].
-
-    n / (n / r + E2E without admission + `longest_output_s`): the last one is sent after n / r, and one of the last has the longest output.
-    """
-    inside_s = state.e2e_s - state.waiting.admission_s
-    last_s = longest_output_s(serving, state.running / serving.groups)
-    return num_requests / (num_requests / state.request_rps + inside_s + last_s)
-
-
 def arriving_batches(serving: Serving, request_rps: float, most: int, *, waits_until_full: bool) -> LoadState | None:
     """Batches of whole requests at a rate; None where they arrive faster than the replica ends them.
 

@@ -131,7 +131,7 @@ class Performance:
             num_waves=self.num_waves,
             poll_interval_steps=self.deployment.poll_interval_steps,
             batch_wait_steps=self.deployment.batch_wait_steps,
-            prefill_first=self.model.runs_prompts_first(self.step_class, chunked=self.deployment.chunked_prefill),
+            prefill_first=self.deployment.engine in self.model.prefill_first,
             length_width_ratio=self.length_width_ratio,
         )
 

@@ -143,8 +143,6 @@ class Era(Given):
     """Engine."""
     below_version: str
     """First version that is no longer meant."""
-    whole_prompts_first: bool = False
-    """Prompts that are not cut run in steps of their own before decoding goes on."""
 
 
 class Constants(NamedTuple):
@@ -274,11 +272,6 @@ class StepModel(Given):
             and band.engine in (None, found.engine)
             and band.kind in (None, found.kind)
         )
-
-    def runs_prompts_first(self, found: StepClass, *, chunked: bool) -> bool:
-        """Whether prompts run in steps of their own while decoding waits."""
-        whole_first = not chunked and any(each.whole_prompts_first for each in self.eras if each.era == found.era)
-        return whole_first or found.engine in self.prefill_first
 
     def era_of(self, engine: EngineName, version: str | None) -> str | None:
         """The range that a version of an engine falls into; None for current versions and where none is given."""

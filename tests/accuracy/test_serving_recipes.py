@@ -21,7 +21,7 @@ def read(case: str) -> LoadRecord:
 
 
 def test_every_recipe_and_page_is_of_some_row() -> None:
-    points, pages = rows("serving_points.jsonl"), {row["source_url"].partition("#")[0] for row in rows("throughput_cases.jsonl")}
+    points, pages = rows("serving_points.jsonl"), {row["source_url"] for row in rows("throughput_cases.jsonl")}
     first = {next((place for place, each in enumerate(RECIPES.recipes) if each.matches(row)), None) for row in points}
     assert first - {None} == set(range(len(RECIPES.recipes)))
     assert {page for each in RECIPES.pages for page in each.pages} <= pages
